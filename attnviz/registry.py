@@ -1,0 +1,71 @@
+"""Find views, formats, sources and engines by name: the file's name is the registered name.
+
+What lives here: names(kind) and load(kind, name). What does not: any list of them. To add a
+view, put a file into ``render/views``; nothing else has to be told. Third parties register
+through entry points of the group ``attnviz.<kind>``, looked at only when a name is not ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib import import_module, resources
+from types import ModuleType
+from typing import Any
+
+from attnviz.errors import UsageError
+
+_PACKAGES = {
+    "sources": "attnviz.sources",
+    "views": "attnviz.render.views",
+    "formats": "attnviz.render.formats",
+    "engines": "attnviz.runs.engines",
+}
+
+
+@cache
+def names(kind: str) -> tuple[str, ...]:
+    """Return the names registered for a kind, in alphabetical order.
+
+    Examples
+    --------
+    >>> "json" in names("formats")
+    True
+    """
+    files = resources.files(_PACKAGES[kind]).iterdir()
+    stems = (file.name[:-3] for file in files if file.name.endswith(".py"))
+    return tuple(sorted(stem.rstrip("_") for stem in stems if not stem.startswith("_")))
+
+
+def load(kind: str, name: str) -> ModuleType | Any:
+    """Import and return what is registered as ``name``.
+
+    Raises
+    ------
+    UsageError
+        No such name; the message lists all of them and suggests the nearest.
+    """
+    if name in names(kind):
+        package = _PACKAGES[kind]
+        own = {file.name for file in resources.files(package).iterdir()}
+        stem = name if f"{name}.py" in own else f"{name}_"
+        return import_module(f"{package}.{stem}")
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=f"attnviz.{kind}"):
+        if entry.name == name:
+            return entry.load()
+    raise UsageError(no_such_choice(kind.rstrip("s"), name, names(kind)))
+
+
+def no_such_choice(what: str, value: str, choices: tuple[str, ...]) -> str:
+    """Return one line that names the wrong value, the whole list and the nearest choice.
+
+    Examples
+    --------
+    >>> no_such_choice("stage", "weigths", ("scores", "weights"))
+    "stage 'weigths' does not exist: choose from scores, weights; did you mean 'weights'?"
+    """
+    near = difflib.get_close_matches(value, choices, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    return f"{what} '{value}' does not exist: choose from {', '.join(choices)}{hint}"
