@@ -1,0 +1,129 @@
+"""One attention layer as matrices, and the source that runs a text through it.
+
+What lives here: ``Layer`` (what every weight file is read into, and what random weights make),
+and x → q, k, v for it. What does not: reading files (``weights``), drawing random numbers
+(``random_``), cutting text (``tokenize``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from attnviz.errors import InputError
+from attnviz.records import Array, LayerHeads, MaskRule, SourceInfo, Tokens
+from attnviz.sources import Project
+
+
+class Vocabulary(Protocol):
+    """Cuts text into tokens whose ids are rows of the embedding."""
+
+    def tokenize(self, text: str) -> Tokens: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The matrices of one self-attention layer; see DESIGN "Weight files" for the format.
+
+    Parameters
+    ----------
+    w_q : (D, H·E), w_k : (D, K·E), w_v : (D, K·F), w_o : (H·F, D) or None
+        Head after head along the columns.
+    b_q, b_k, b_v, b_o
+        (width,) or None.
+    embedding
+        (V, D), possibly memory-mapped; only the rows of the text's tokens are read. None where
+        ``embed`` makes vectors from tokens directly.
+    positions
+        (P, D) added to the embedding of the token at each position, or None.
+    embed
+        ``embed(tokens) -> (L, D)`` where there is no embedding table (random weights).
+    scale
+        scaled = scores · scale.
+    causal
+        Whether a query is kept from looking at later tokens.
+    """
+
+    w_q: Array
+    w_k: Array
+    w_v: Array
+    n_heads: int
+    n_kv_heads: int
+    scale: float
+    causal: bool = False
+    w_o: Array | None = None
+    b_q: Array | None = None
+    b_k: Array | None = None
+    b_v: Array | None = None
+    b_o: Array | None = None
+    embedding: Array | None = None
+    positions: Array | None = None
+    embed: Callable[[Tokens], Array] | None = None
+
+    @property
+    def d_model(self) -> int:
+        return int(self.w_q.shape[0])
+
+    @property
+    def d_k(self) -> int:
+        return int(self.w_q.shape[1]) // self.n_heads
+
+    @property
+    def d_v(self) -> int:
+        return int(self.w_v.shape[1]) // self.n_kv_heads
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSource:
+    """A source of exactly one layer: vocabulary, matrices, and the projection of the core."""
+
+    info: SourceInfo
+    layer: Layer
+    vocabulary: Vocabulary
+    project: Project
+
+    def tokenize(self, text: str) -> Tokens:
+        tokens = self.vocabulary.tokenize(text)
+        if not len(tokens):
+            raise InputError(f"no tokens in {text[:40]!r}: give a text with at least one word")
+        return tokens
+
+    def run(
+        self, tokens: Tokens, layers: Sequence[int], consume: Callable[[LayerHeads], None]
+    ) -> None:
+        for _ in layers:
+            consume(self._heads(tokens))
+
+    def _heads(self, tokens: Tokens) -> LayerHeads:
+        layer = self.layer
+        x_LD = embed(layer, tokens)
+        return LayerHeads(
+            q=self.project(x_LD, layer.w_q, layer.b_q, n_heads=layer.n_heads),
+            k=self.project(x_LD, layer.w_k, layer.b_k, n_heads=layer.n_kv_heads),
+            v=self.project(x_LD, layer.w_v, layer.b_v, n_heads=layer.n_kv_heads),
+            scale=layer.scale,
+            visible=MaskRule(causal=layer.causal),
+            x=x_LD,
+            w_o=layer.w_o,
+        )
+
+
+def embed(layer: Layer, tokens: Tokens) -> Array:
+    """Look up x, one row per token, and add the positions where the layer has them: (L, D)."""
+    import numpy as np
+
+    if layer.embed is not None:
+        x_LD = layer.embed(tokens)
+    elif layer.embedding is not None:
+        x_LD = np.asarray(layer.embedding[list(tokens.ids)], np.float64)
+    else:
+        raise InputError("the layer has no embedding: there is nothing to look the tokens up in")
+    if layer.positions is None:
+        return x_LD
+    n_positions = len(layer.positions)
+    if len(tokens) > n_positions:
+        raise InputError(
+            f"{len(tokens)} tokens, but the layer has positions for {n_positions}: shorten the text"
+        )
+    return x_LD + np.asarray(layer.positions[: len(tokens)], np.float64)
