@@ -184,7 +184,7 @@ class RunInfo:
 class Trace:
     """Every number of the asked-for layers and heads, dense: for texts up to the dense limit.
 
-    ``stages`` maps a stage's name to a numpy array of shape
+    ``heads`` are numbers, or ``("mean",)`` for the mean of all heads' weights. ``stages`` maps a stage's name to a numpy array of shape
     (layers, heads, rows, columns); k and v are repeated for the query heads that share them.
     ``visible`` is (layers, heads, L, S) bool. ``masked`` holds −∞ where ``visible`` is False.
     ``scale``, ``softcap`` have one entry per layer. ``sink_share`` is (layers, heads, L), the
@@ -195,7 +195,7 @@ class Trace:
     source: SourceInfo
     run: RunInfo
     layers: tuple[int, ...]
-    heads: tuple[int, ...]
+    heads: tuple[int | str, ...]
     scale: tuple[float, ...]
     softcap: tuple[float | None, ...]
     stages: Mapping[str, Array]

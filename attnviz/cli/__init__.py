@@ -1,0 +1,16 @@
+"""The command line: one thin file per command, options that mean the same everywhere.
+
+What lives here: the entry point, and nothing heavy: ``--help``, completion and usage errors load
+neither numpy nor torch nor matplotlib. What does not: any computation.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the program with the process's arguments; every error leaves by its exit code."""
+    import sys
+
+    from attnviz.cli.report import run_guarded
+
+    sys.exit(run_guarded(sys.argv[1:]))

@@ -59,7 +59,9 @@ def visible_block(
     query = xp.arange(row0, row1, **place)[:, None]
     key = xp.arange(key0, key1, **place)[None, :]
     position = query + (n_keys - n_queries)
-    seen = xp.ones((row1 - row0, key1 - key0), dtype=xp.bool_ if _is_numpy(xp) else xp.bool, **place)
+    seen = xp.ones(
+        (row1 - row0, key1 - key0), dtype=xp.bool_ if _is_numpy(xp) else xp.bool, **place
+    )
     if rule.causal:
         seen = seen & (key <= position)
     if rule.window is not None:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from attnviz.core.masks import visible_block
 from attnviz.records import LayerHeads
 
-Float: type = np.float64
 Numbers = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
@@ -37,9 +36,9 @@ def project(
     -------
     (heads, L, width) float64
     """
-    y_LX = np.asarray(x_LD, Float) @ np.asarray(w_DX, Float)
+    y_LX = np.asarray(x_LD, np.float64) @ np.asarray(w_DX, np.float64)
     if b_X is not None:
-        y_LX = y_LX + np.asarray(b_X, Float)
+        y_LX = y_LX + np.asarray(b_X, np.float64)
     return np.ascontiguousarray(y_LX.reshape(len(x_LD), n_heads, -1).transpose(1, 0, 2))
 
 
@@ -49,7 +48,8 @@ def repeat_kv(a_KSX: Numbers, n_heads: int) -> Numbers:
     Grouped-query attention, Ainslie et al. 2023, section 2.2.
     """
     group = n_heads // a_KSX.shape[0]
-    return a_KSX[np.arange(n_heads) // group]
+    shared_HSX: Numbers = a_KSX[np.arange(n_heads) // group]
+    return shared_HSX
 
 
 def score(q_HLE: Numbers, k_HSE: Numbers) -> Numbers:
@@ -86,10 +86,10 @@ def softmax(masked_HLS: Numbers, sinks_H: Numbers | None = None) -> tuple[Number
     weights_HLS : (H, L, S); rows sum to 1, or to 1 − sink share, or to 0
     lse_HL : (H, L), natural logarithm
     """
-    top_HL1 = masked_HLS.max(axis=-1, keepdims=True, initial=-np.inf)
+    top_HL1: Numbers = masked_HLS.max(axis=-1, keepdims=True, initial=-np.inf)
     if sinks_H is not None:
         top_HL1 = np.maximum(top_HL1, sinks_H[:, None, None])
-    sees_HL1 = top_HL1 > -np.inf
+    sees_HL1: Bools = top_HL1 > -np.inf
     top_HL1 = np.where(sees_HL1, top_HL1, 0.0)
     grown_HLS = np.exp(masked_HLS - top_HL1)
     total_HL1 = grown_HLS.sum(axis=-1, keepdims=True)
@@ -123,9 +123,9 @@ def trace_heads(heads: LayerHeads) -> dict[str, Numbers]:
     Time and memory grow with H·L·S; meant for L ≤ 512.
     """
     n_heads = heads.n_heads
-    q_HLE = np.asarray(heads.q, Float)
-    k_HSE = repeat_kv(np.asarray(heads.k, Float), n_heads)
-    v_HSF = repeat_kv(np.asarray(heads.v, Float), n_heads)
+    q_HLE = np.asarray(heads.q, np.float64)
+    k_HSE = repeat_kv(np.asarray(heads.k, np.float64), n_heads)
+    v_HSF = repeat_kv(np.asarray(heads.v, np.float64), n_heads)
     visible = visible_block(
         heads.visible, n_queries=heads.n_queries, n_keys=heads.n_keys, n_heads=n_heads
     )
@@ -135,12 +135,12 @@ def trace_heads(heads: LayerHeads) -> dict[str, Numbers]:
     entering = stages["scaled"] = stages["scores"] * heads.scale
     if heads.bias is not None:
         bias = heads.bias(0, heads.n_queries) if callable(heads.bias) else heads.bias
-        stages["bias"] = np.broadcast_to(np.asarray(bias, Float), entering.shape)
+        stages["bias"] = np.broadcast_to(np.asarray(bias, np.float64), entering.shape)
         entering = entering + stages["bias"]
     if heads.softcap is not None:
         entering = stages["capped"] = cap(entering, heads.softcap)
     stages["masked"] = hide(entering, visible_HLS)
-    sinks_H = None if heads.sinks is None else np.asarray(heads.sinks, Float)
+    sinks_H = None if heads.sinks is None else np.asarray(heads.sinks, np.float64)
     stages["weights"], stages["lse"] = softmax(stages["masked"], sinks_H)
     stages["output"] = blend(stages["weights"], v_HSF, visible_HLS)
     stages["visible"] = visible_HLS
@@ -160,14 +160,14 @@ def attend_by_token(heads: LayerHeads, head: int) -> tuple[Numbers, Numbers]:
     output_LF : (L, F)
     """
     kv_head = head // (heads.n_heads // heads.n_kv_heads)
-    q_LE = np.asarray(heads.q[head], Float)
-    k_SE = np.asarray(heads.k[kv_head], Float)
-    v_SF = np.asarray(heads.v[kv_head], Float)
+    q_LE = np.asarray(heads.q[head], np.float64)
+    k_SE = np.asarray(heads.k[kv_head], np.float64)
+    v_SF = np.asarray(heads.v[kv_head], np.float64)
     sink = None if heads.sinks is None else float(heads.sinks[head])
     bias_LS = None
     if heads.bias is not None:
         bias = heads.bias(0, heads.n_queries) if callable(heads.bias) else heads.bias
-        bias_LS = np.asarray(bias[min(head, len(bias) - 1)], Float)
+        bias_LS = np.asarray(bias[min(head, len(bias) - 1)], np.float64)
     weights_LS = np.zeros((len(q_LE), len(k_SE)))
     output_LF = np.zeros((len(q_LE), v_SF.shape[1]))
     for i, q_E in enumerate(q_LE):
@@ -199,7 +199,8 @@ def attend_by_token(heads: LayerHeads, head: int) -> tuple[Numbers, Numbers]:
 def entropy_bits(weights: Numbers) -> Numbers:
     """Compute the Shannon entropy of every row in bits: −Σ w·log₂ w (0·log 0 = 0)."""
     safe = np.where(weights > 0, weights, 1.0)
-    return -(weights * np.log2(safe)).sum(axis=-1) + 0.0
+    bits: Numbers = -(weights * np.log2(safe)).sum(axis=-1) + 0.0
+    return bits
 
 
 def softmax_gradient_norm(weights: Numbers) -> Numbers:
@@ -210,4 +211,5 @@ def softmax_gradient_norm(weights: Numbers) -> Numbers:
     """
     square = (weights**2).sum(axis=-1)
     cube = (weights**3).sum(axis=-1)
-    return np.sqrt(np.maximum(square - 2 * cube + square**2, 0.0))
+    norm: Numbers = np.sqrt(np.maximum(square - 2 * cube + square**2, 0.0))
+    return norm

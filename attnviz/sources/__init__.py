@@ -16,8 +16,9 @@ from attnviz.records import Array, LayerHeads, SourceInfo, Tokens
 class Project(Protocol):
     """x·W (+ b), cut into heads: (L, D), (D, n·width), (n·width,) → (n, L, width)."""
 
-    def __call__(self, x_LD: Array, w_DX: Array, b_X: Array | None = None, *, n_heads: int) -> Array:
-        ...
+    def __call__(
+        self, x_LD: Array, w_DX: Array, b_X: Array | None = None, *, n_heads: int
+    ) -> Array: ...
 
 
 class Source(Protocol):

@@ -1,0 +1,1 @@
+"""Views: one file each, ``view(result, …) -> Document`` of neutral shapes."""

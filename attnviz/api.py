@@ -1,0 +1,20 @@
+"""attnviz as a library: every command is a call, with the same options by the same names.
+
+What lives here: the public functions. What does not: their work (``runs``) and screens (``cli``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnviz.records import Trace
+from attnviz.runs.pipeline import explain as explain
+
+__all__ = ["Trace", "explain", "load"]
+
+
+def load(path: str, **options: Any) -> Any:
+    """Open a weight file as a source: ``.info``, ``.tokenize(text)``, ``.run(…)``."""
+    from attnviz.runs.pipeline import open_source
+
+    return open_source(weights=path, **options)

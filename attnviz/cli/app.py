@@ -1,0 +1,42 @@
+"""The command tree. A command is one file; it is listed here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from attnviz.cli import doctor, explain, weights
+
+app = typer.Typer(
+    name="attnviz",
+    help="A microscope for attention, in the terminal: every number between a text and the "
+    "output of an attention head.",
+    epilog='Start with: attnviz explain "A cute teddy bear is reading"',
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
+app.add_typer(weights.app, name="weights")
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from attnviz import __version__
+
+        typer.echo(f"attnviz {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

@@ -1,0 +1,66 @@
+"""``attnviz doctor``: what this machine has, and whether its arithmetic is right."""
+
+from __future__ import annotations
+
+import typer
+
+from attnviz.cli import options as o
+
+EXAMPLES = """\b
+Examples:
+  attnviz doctor
+  attnviz doctor --format json
+"""
+
+
+def doctor(
+    format: o.FormatOption = None,
+    color: o.ColorOption = "auto",
+    width: o.WidthOption = None,
+    debug: o.DebugOption = False,
+) -> None:
+    """Show versions, devices, fonts and the terminal, and test the arithmetic by hand-solved cases.
+
+    Exits with 1 if a case comes out wrong.
+    """
+    from attnviz.cli.emit import emit
+    from attnviz.cli.report import make_screen
+    from attnviz.render.shapes import Column, Document, Label, Table, Text
+    from attnviz.runs.checkup import report
+
+    o.check_choice("color", color, ("auto", "always", "never"))
+    facts = report()
+    screen = make_screen(width=width, color=color)
+    terminal = {
+        "width": "no limit (not a terminal)" if screen.width is None else str(screen.width),
+        "colours": screen.colors,
+        "encoding": screen.encoding,
+    }
+    cases = facts["selftest"]
+    tables = [
+        Table(title, (Column("what", "text"), Column("found", "label")),
+              tuple((name, Label(value)) for name, value in rows.items()))
+        for title, rows in (
+            ("versions", facts["versions"]),
+            ("machine", facts["machine"]),
+            ("fonts for pictures", facts["fonts"]),
+            ("terminal", terminal),
+        )
+    ]  # fmt: skip
+    solved = Table(
+        "arithmetic, solved by hand",
+        (Column("case", "text"), Column("difference", "text"), Column("", "text")),
+        tuple((c.name, f"{c.error:.1e}", "right" if c.is_right else "WRONG") for c in cases),
+    )
+    is_right = all(case.is_right for case in cases)
+    verdict = "the arithmetic is right" if is_right else "THE ARITHMETIC IS WRONG"
+    record = {
+        "schema": "attnviz.doctor/1",
+        **{key: facts[key] for key in ("versions", "machine", "fonts")},
+        "terminal": terminal,
+        "selftest": [{"name": c.name, "error": c.error, "right": c.is_right} for c in cases],
+    }
+    document = Document((*tables, solved, Text((verdict,), role="check")), record, title="doctor")
+    emit(document, format_name=format, output=None, force=False, screen=screen)
+    if not is_right:
+        raise typer.Exit(1)

@@ -1,0 +1,151 @@
+"""Options that mean the same in every command, as annotated types.
+
+What lives here: names, meanings, defaults, and the checks on closed choices. What does not: what
+a command does with them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from attnviz.errors import UsageError
+from attnviz.registry import no_such_choice
+
+TextArgument = Annotated[
+    Optional[str],  # noqa: UP045  (typer reads the annotation at run time)
+    typer.Argument(metavar="[TEXT]", help="The text; - reads standard input.", show_default=False),
+]
+FileOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--file", metavar="PATH", help="Read the text from a file.", show_default=False),
+]
+WeightsOption = Annotated[
+    str,
+    typer.Option(
+        "-w", "--weights", metavar="sample|sample-8|random|FILE",
+        help="A single attention layer: bundled, random, or a file "
+        "(.safetensors, .npz, a folder of .npy, .pt).",
+    ),
+]  # fmt: skip
+LayerOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("-l", "--layer", metavar="N|all|A-B", help="Which layer.", show_default=False),
+]
+HeadOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "-H", "--head", metavar="N|all|A-B|mean", help="Which head; 0 by default.",
+        show_default=False,
+    ),
+]  # fmt: skip
+TokenOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "-t", "--token", metavar="WORD|INDEX", help="Follow one query; repeatable.",
+        show_default=False,
+    ),
+]  # fmt: skip
+StageOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "-s", "--stage", metavar="NAME,…", help="Only these tables: tokens, x, q, k, v, scores, "
+        "scaled, bias, capped, masked, weights, output.", show_default=False,
+    ),
+]  # fmt: skip
+CausalOption = Annotated[
+    Optional[bool],  # noqa: UP045
+    typer.Option("--causal/--no-causal", help="No query sees a later key.", show_default=False),
+]
+WindowOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--window", metavar="N", min=0, help="A query sees N keys, itself included; 0 is no window.",
+        show_default=False,
+    ),
+]  # fmt: skip
+ScaleOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--scale", metavar="X|none", help="Multiply scores by X instead of 1/√d_k; none leaves them.",
+        show_default=False,
+    ),
+]  # fmt: skip
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of random weights.")]
+DModelOption = Annotated[int, typer.Option("--d-model", help="Width of x, for random weights.")]
+DkOption = Annotated[int, typer.Option("--d-k", help="Width of q, k and v, for random weights.")]
+NHeadsOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--n-heads", help="Number of query heads.", show_default=False),
+]
+NKvHeadsOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--n-kv-heads", help="Number of key/value heads.", show_default=False),
+]
+DeviceOption = Annotated[
+    str, typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", help="Where to compute.")
+]
+DtypeOption = Annotated[
+    str,
+    typer.Option(
+        "--dtype", metavar="float64|float32|bfloat16|float16", help="Precision of q, k and v."
+    ),
+]
+FormatOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "-f", "--format", metavar="NAME", help="table, plain, json, jsonl, csv, tsv, markdown; "
+        "with -o also npz, safetensors.", show_default=False,
+    ),
+]  # fmt: skip
+OutputOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="Write to a file; its ending chooses the format.",
+        show_default=False,
+    ),
+]  # fmt: skip
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+PrecisionOption = Annotated[
+    int, typer.Option("--precision", min=0, max=15, help="Digits behind the point on a screen.")
+]
+ColorOption = Annotated[str, typer.Option("--color", metavar="auto|always|never", help="Colours.")]
+WidthOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--width", min=1, help="Columns of the screen; a pipe has no limit.", show_default=False
+    ),
+]
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Show vectors whole, not by their ends and length.")
+]
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No notices on stderr.")]
+StrictOption = Annotated[
+    bool,
+    typer.Option("--strict", help="Make every notice (text changed, device replaced) an error."),
+]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+
+def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
+    """Return the value, or refuse it with the whole list and the nearest choice."""
+    if value not in choices:
+        raise UsageError(no_such_choice(f"--{option}", value, choices))
+    return value
+
+
+def read_input(text: str | None, file: str | None) -> str:
+    """Return the text from the argument, ``-`` or ``--file``; exactly one of them."""
+    from attnviz.runs.pipeline import read_text
+
+    if text is not None and file is not None:
+        raise UsageError("both a text and --file are given: choose one")
+    if file is not None:
+        return read_text(file)
+    if text is None:
+        raise UsageError(
+            "no text: give a sentence in quotes, - for standard input, or --file PATH; "
+            'for example attnviz explain "A cute teddy bear is reading"'
+        )
+    return read_text("-") if text == "-" else text

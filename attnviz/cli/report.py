@@ -1,0 +1,255 @@
+"""The only way to the terminal: results to stdout, everything else to stderr, exit codes.
+
+What lives here: streams, their width, colours and encoding; errors as one line; signals. What
+does not: what is shown (``render``) or computed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, TextIO
+
+from attnviz.errors import AttnvizError, ResourceError, UsageError
+
+if TYPE_CHECKING:
+    from attnviz.render.screen import ColorSystem, Screen
+
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+_DASH_HINT = 'a text that starts with a dash goes after --, as in: attnviz explain -- "-4 degrees"'
+
+
+def run_guarded(arguments: list[str]) -> int:
+    """Run the command line and return its exit code; no traceback without ``--debug``."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # same bytes whatever the machine; half the CPU time
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = _run(arguments)
+        flush_stdout()
+        return code
+    except BrokenPipeError:
+        return _leave_quietly()
+    except KeyboardInterrupt:
+        say_error("interrupted")
+        return EXIT_INTERRUPTED
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else 0 if leave.code is None else 1
+    except AttnvizError as fault:
+        say_error(str(fault))
+        _say_traceback(arguments)
+        return fault.exit_code
+    except MemoryError:
+        say_error("out of memory: give a shorter text, fewer heads, or close other programs")
+        return ResourceError.exit_code
+    except OSError as fault:
+        return _report_os_error(fault, arguments)
+    except Exception as fault:
+        say_error(
+            f"a bug of attnviz: {type(fault).__name__}: {fault}; please report it (--debug shows where)"
+        )
+        _say_traceback(arguments)
+        return EXIT_BUG
+
+
+def _run(arguments: list[str]) -> int:
+    """Parse and run; turn the parser's errors into our one line."""
+    import typer
+
+    from attnviz.cli.app import app
+
+    if sys.stdout is None:
+        raise ResourceError("standard output is closed: there is nowhere to write the result")
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(
+            args=[decode_argument(a, i) for i, a in enumerate(arguments, start=1)],
+            prog_name="attnviz",
+            standalone_mode=False,
+        )
+    except typer.Exit as leave:
+        return int(leave.exit_code)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except typer.TyperException as fault:
+        raise UsageError(_parser_message(fault, arguments)) from None
+    return code if isinstance(code, int) else 0
+
+
+def _parser_message(fault: Exception, arguments: list[str]) -> str:
+    """Return one line: what is wrong, the nearest names, what to do."""
+    message = " ".join(str(fault.format_message()).split())  # type: ignore[attr-defined]
+    message = message.rstrip(".")
+    wrong = getattr(fault, "option_name", None)
+    if wrong:
+        dashed = [a for a in arguments if a.startswith("-") and (" " in a or a[1:2].isdigit())]
+        if dashed:
+            message += f"; {_DASH_HINT}"
+    context = getattr(fault, "ctx", None)
+    if context is not None:
+        message += f"; see {context.command_path} --help"
+    return message[:1].lower() + message[1:]
+
+
+def decode_argument(argument: str, place: int) -> str:
+    """Return an argument as the UTF-8 text that was typed, whatever the locale says.
+
+    Raises
+    ------
+    UsageError
+        Bytes that are text in no way, named with their place.
+    """
+    if argument.isascii():
+        return argument
+    raw = os.fsencode(argument)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        if not any(0xDC80 <= ord(c) <= 0xDCFF for c in argument):
+            return argument
+        raise UsageError(
+            f"argument {place} is not UTF-8: byte 0x{raw[fault.start]:02X} at position {fault.start}; "
+            "type it in UTF-8, or put it into a file and convert that with iconv -t UTF-8"
+        ) from None
+
+
+def write_stdout(text: str) -> None:
+    """Write a result, escaping what the stream's encoding cannot carry."""
+    sys.stdout.write(text)
+
+
+def flush_stdout() -> None:
+    """Make sure that everything arrived: a full disk must not end with exit code 0."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def say(message: str) -> None:
+    """Write one line of notice to stderr, made visible."""
+    _say(message, "")
+
+
+def say_error(message: str) -> None:
+    """Write one line of error to stderr, made visible."""
+    _say(message, "error: ")
+
+
+def _say(message: str, kind: str) -> None:
+    from attnviz.render.tokens import visible
+
+    if sys.stderr is None:
+        return
+    try:
+        shown = visible(message, stream_encoding(sys.stderr))
+        sys.stderr.write(f"attnviz: {kind}{shown}\n")
+        sys.stderr.flush()
+    except OSError:
+        pass
+
+
+def make_screen(
+    *,
+    width: int | None = None,
+    color: str = "auto",
+    precision: int = 4,
+    full_vectors: bool = False,
+    stream: TextIO | None = None,
+) -> Screen:
+    """Find out what stdout can show.
+
+    Width: the asked one, ``COLUMNS``, the terminal's, or without limit in a pipe. Colours: none
+    in a pipe, with ``NO_COLOR`` or ``TERM=dumb``, unless ``always``.
+    """
+    from attnviz.render.screen import Screen
+
+    target = stream or sys.stdout
+    return Screen(
+        width=width or _width_of(target),
+        colors=_colors_of(target, color),
+        encoding=stream_encoding(target),
+        precision=precision,
+        full_vectors=full_vectors,
+    )
+
+
+def _width_of(stream: TextIO) -> int | None:
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) > 0:
+        return int(columns)
+    if not stream.isatty():
+        return None
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _colors_of(stream: TextIO, choice: str) -> ColorSystem:
+    environment = os.environ
+    if choice == "never":
+        return "none"
+    if choice == "auto":
+        is_forced = bool(environment.get("FORCE_COLOR"))
+        if environment.get("NO_COLOR") or environment.get("TERM") == "dumb":
+            return "none"
+        if not (stream.isatty() or is_forced):
+            return "none"
+    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    return "256" if "256" in environment.get("TERM", "") else "standard"
+
+
+def stream_encoding(stream: TextIO) -> str:
+    """Return the canonical name of a stream's encoding; ascii where it is unknown."""
+    try:
+        return codecs.lookup(stream.encoding or "ascii").name
+    except LookupError:
+        return "ascii"
+
+
+def _report_os_error(fault: OSError, arguments: list[str]) -> int:
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG):
+        say_error(f"cannot write: {os.strerror(fault.errno)}; free some space and run it again")
+        code = ResourceError.exit_code
+    else:
+        say_error(f"{fault.strerror or fault}: {fault.filename or 'a file'}")
+        code = 3
+    _say_traceback(arguments)
+    _drop_stdout()
+    return code
+
+
+def _leave_quietly() -> int:
+    """End without a word when the reader of our output has gone: that is no error."""
+    _drop_stdout()
+    return 0
+
+
+def _drop_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's own last flush cannot fail."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def _say_traceback(arguments: list[str]) -> None:
+    if "--debug" not in arguments:
+        return
+    import traceback
+
+    for line in traceback.format_exc().splitlines():
+        say(line)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(EXIT_TERMINATED)

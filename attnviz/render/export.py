@@ -1,0 +1,202 @@
+"""Results as plain data, for every format a program reads: JSON values, records, arrays.
+
+What lives here: ``Trace`` → mapping (schema ``attnviz.trace/1``), → one record per pair or per
+vector entry, → named arrays with provenance. What does not: the syntax of a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from attnviz.records import STAGES, Tokens, Trace
+from attnviz.render.shapes import Document, Label, Table
+
+TRACE_SCHEMA = "attnviz.trace/1"
+_PAIRS = ("scores", "scaled", "bias", "capped", "masked", "weights")
+
+
+def trace_to_dict(trace: Trace, stages: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return a trace as JSON values: numbers at full precision, null where a score is hidden."""
+    wanted = [name for name in STAGES if name in trace.stages and (not stages or name in stages)]
+    data: dict[str, Any] = {
+        "schema": TRACE_SCHEMA,
+        "text": trace.tokens.text,
+        "source": source_to_dict(trace),
+        "device": trace.run.device,
+        "dtype": trace.run.dtype,
+        "core": trace.run.core,
+        "version": trace.run.version,
+        "overrides": dict(trace.run.overrides),
+        "scale": list(trace.scale),
+        "softcap": list(trace.softcap),
+        "tokens": tokens_to_list(trace.tokens),
+        "key_tokens": None if trace.key_tokens is None else tokens_to_list(trace.key_tokens),
+        "layers": list(trace.layers),
+        "heads": list(trace.heads),
+        "x": None if trace.x is None or (stages and "x" not in stages) else _values(trace.x),
+        "visible": np.asarray(trace.visible).tolist(),
+        "stages": {name: _values(trace.stages[name]) for name in wanted},
+        "sink_share": None if trace.sink_share is None else _values(trace.sink_share),
+        "rows_without_keys": [list(place) for place in trace.rows_without_keys],
+        "checks": {name: float(value) for name, value in trace.checks.items()},
+        "notices": list(trace.notices),
+    }
+    return data
+
+
+def source_to_dict(trace: Trace) -> dict[str, Any]:
+    """Return where the numbers came from: names, hashes and sizes, never a path."""
+    source = trace.source
+    return {
+        "kind": source.kind,
+        "name": source.name,
+        "sha256": source.sha256,
+        "origin": source.origin,
+        "seed": source.seed,
+        "tokenizer": source.tokenizer,
+        "tokenizer_sha256": source.tokenizer_sha256,
+        "n_layers": source.n_layers,
+        "n_heads": source.n_heads,
+        "n_kv_heads": source.n_kv_heads,
+        "d_model": source.d_model,
+        "d_k": source.d_k,
+        "d_v": source.d_v,
+    }
+
+
+def tokens_to_list(tokens: Tokens) -> list[dict[str, Any]]:
+    """Return tokens as JSON values."""
+    return [
+        {
+            "index": i,
+            "id": tokens.ids[i],
+            "label": tokens.labels[i],
+            "piece": tokens.pieces[i],
+            "start": None if span is None else span[0],
+            "end": None if span is None else span[1],
+            "special": tokens.special[i],
+        }
+        for i, span in enumerate(tokens.spans)
+    ]
+
+
+def records(document: Document) -> Iterator[dict[str, Any]]:
+    """Yield one flat record per (layer, head, query, key), or per entry of a vector stage.
+
+    A document that shows only vector stages (``--stage q``) gives one record per (layer, head,
+    token, dimension); a result that is no trace gives the rows of its tables.
+    """
+    trace = document.record
+    if not isinstance(trace, Trace):
+        for table in (s for s in document.shapes if isinstance(s, Table)):
+            names = [str(column.name) or "share" for column in table.columns]
+            for row in table.rows:
+                yield {"table": table.title, **dict(zip(names, row, strict=True))}
+        return
+    shown = _stages_shown(document)
+    pairs = [name for name in _PAIRS if name in trace.stages and (not shown or name in shown)]
+    if pairs:
+        yield from _pair_records(trace, pairs)
+        return
+    for name in shown:
+        if name in trace.stages:
+            yield from _vector_records(trace, name)
+
+
+def arrays(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arrays of a trace by stage name, and its provenance as strings."""
+    import json
+
+    from attnviz.errors import UsageError
+
+    trace = document.record
+    if not isinstance(trace, Trace):
+        raise UsageError("this result has no arrays: choose .json, .csv or .md")
+    shown = _stages_shown(document)
+    found = {
+        name: np.ascontiguousarray(values, dtype=np.float64)
+        for name, values in trace.stages.items()
+        if name in STAGES and (not shown or name in shown)
+    }
+    if trace.x is not None and (not shown or "x" in shown):
+        found["x"] = np.ascontiguousarray(trace.x, dtype=np.float64)
+    found["visible"] = np.ascontiguousarray(trace.visible)
+    about = trace_to_dict(trace, stages=("none",))
+    for bulky in ("visible", "x", "stages", "sink_share"):
+        about.pop(bulky)
+    return found, {"attnviz": json.dumps(about, ensure_ascii=True, sort_keys=True)}
+
+
+def _stages_shown(document: Document) -> tuple[str, ...]:
+    """Stages a document was restricted to; empty where it shows the whole walk."""
+    return document.stages
+
+
+def _pair_records(trace: Trace, pairs: list[str]) -> Iterator[dict[str, Any]]:
+    for i, layer in enumerate(trace.layers):
+        for j, head in enumerate(trace.heads):
+            for query in range(len(trace.tokens)):
+                for key in range(len(trace.keys)):
+                    record: dict[str, Any] = {
+                        "layer": layer,
+                        "head": head,
+                        "query": query,
+                        "query_label": Label(trace.tokens.labels[query]),
+                        "key": key,
+                        "key_label": Label(trace.keys.labels[key]),
+                        "visible": bool(trace.visible[i, j, query, key]),
+                    }
+                    for name in pairs:
+                        record[name] = _number(trace.stages[name][i, j, query, key])
+                    yield record
+
+
+def _vector_records(trace: Trace, name: str) -> Iterator[dict[str, Any]]:
+    owner = trace.tokens if name in ("q", "output") else trace.keys
+    values = trace.stages[name]
+    for i, layer in enumerate(trace.layers):
+        for j, head in enumerate(trace.heads):
+            for row in range(values.shape[2]):
+                for column in range(values.shape[3]):
+                    yield {
+                        "layer": layer,
+                        "head": head,
+                        "stage": name,
+                        "token": row,
+                        "label": Label(owner.labels[row]),
+                        "dimension": column,
+                        "value": _number(values[i, j, row, column]),
+                    }
+
+
+def _number(value: Any) -> float | None:
+    number = float(value)
+    return number if np.isfinite(number) else None
+
+
+def _values(values: Any) -> Any:
+    """Nested lists with None for what is not finite: JSON has no NaN and no infinity."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if np.isfinite(numbers).all():
+        return numbers.tolist()
+    whole = numbers.astype(object)
+    whole[~np.isfinite(numbers)] = None
+    return whole.tolist()
+
+
+def json_ready(value: Any) -> Any:
+    """Return a record that is no trace as JSON values (numpy scalars and arrays included)."""
+    if isinstance(value, Mapping):
+        return {str(key): json_ready(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _values(value) if value.dtype.kind == "f" else value.tolist()
+    if isinstance(value, np.floating | float):
+        return _number(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    return value

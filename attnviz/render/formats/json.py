@@ -1,0 +1,34 @@
+"""Strict JSON (RFC 8259): no NaN, no Infinity; lone surrogates as escapes.
+
+What lives here: syntax. What does not: which fields there are (``render.export``).
+"""
+
+from __future__ import annotations
+
+import json
+
+from attnviz.records import Trace
+from attnviz.render.export import json_ready, trace_to_dict
+from attnviz.render.screen import Screen
+from attnviz.render.shapes import Document
+
+SUFFIXES = (".json",)
+IS_BINARY = False
+
+
+def render(document: Document, screen: Screen) -> str:
+    """Write the record behind a document as one line of JSON."""
+    record = document.record
+    if isinstance(record, Trace):
+        return dump(trace_to_dict(record, document.stages))
+    return dump(json_ready(record))
+
+
+def dump_trace(trace: Trace) -> str:
+    """Write a whole trace."""
+    return dump(trace_to_dict(trace))
+
+
+def dump(value: object) -> str:
+    """Write JSON values; plain ASCII, so that every encoding and every string is right."""
+    return json.dumps(value, allow_nan=False, ensure_ascii=True) + "\n"

@@ -1,0 +1,84 @@
+"""What the place that text goes to can show: width, colours, encoding, digits.
+
+What lives here: the ``Screen`` record, and our own notation spelled for poorer encodings. What
+does not: finding the terminal's facts (``cli.report``), or drawing (``formats``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from attnviz.render.tokens import encodable, visible
+
+ColorSystem: TypeAlias = Literal["none", "standard", "256", "truecolor"]
+
+_SPELLED = {
+    "√": "sqrt ",
+    "·": "*",
+    "ᵀ": "^T",
+    "×": "x",
+    "→": "->",
+    "…": "...",
+    "−": "-",
+    "∞": "inf",
+    "Σ": "sum ",
+    "‖": "|",
+    "≤": "<=",
+    "≥": ">=",
+    "—": "-",
+    "–": "-",
+    "ⱼ": "_j",
+    "ᵢ": "_i",
+    "█": "#",
+    "▌": "=",
+    "α": "w",
+    "÷": "/",
+    "≈": "~",
+    "²": "^2",
+    "∘": "o",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Where text goes.
+
+    Parameters
+    ----------
+    width
+        Columns; None where lines may be of any length (a pipe, a file).
+    colors
+        What colours it can show.
+    encoding
+        Canonical name of the stream's encoding, ``utf-8`` for files of ours.
+    precision
+        Digits behind the point of a shown number.
+    full_vectors
+        Show vectors whole instead of by their first and last entries.
+    """
+
+    width: int | None = None
+    colors: ColorSystem = "none"
+    encoding: str = "utf-8"
+    precision: int = 4
+    full_vectors: bool = False
+
+    def house(self, text: str) -> str:
+        """Return our own text in characters that the encoding carries (√ becomes sqrt)."""
+        if self.encoding == "utf-8" or text.isascii():
+            return text
+        spelled = "".join(char if self.can(char) else _SPELLED.get(char, char) for char in text)
+        return encodable(spelled, self.encoding)
+
+    def label(self, text: str) -> str:
+        """Return a stranger's text, made visible."""
+        return visible(text, self.encoding)
+
+    def can(self, char: str) -> bool:
+        """True where the encoding carries this character."""
+        try:
+            char.encode(self.encoding)
+        except UnicodeEncodeError:
+            return False
+        return True

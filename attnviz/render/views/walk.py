@@ -1,0 +1,343 @@
+"""The walk: tokens → x → q, k, v → scores → scaled → masked → weights → output, with formulas.
+
+What lives here: which tables a trace is shown as, and the words around them. What does not:
+the numbers (``core``) and how a table is drawn (``formats``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from attnviz.core.reference import entropy_bits, softmax, softmax_gradient_norm
+from attnviz.records import Tokens, Trace
+from attnviz.render.shapes import Column, Document, Label, Matrix, Shape, Table, Text
+
+SHOWN = ("tokens", "x", "q", "k", "v", "scores", "scaled", "bias", "capped", "masked",
+         "weights", "output")  # fmt: skip
+_VECTORS = ("q", "k", "v")
+_MAX_SENTENCES = 40
+
+
+def view(trace: Trace, *, stages: Sequence[str] = ()) -> Document:
+    """Show every stage of every head of a trace, in the order it is computed.
+
+    Parameters
+    ----------
+    trace
+        A dense trace.
+    stages
+        Names out of ``SHOWN``; all that exist where empty.
+    """
+    wanted = tuple(stages) or SHOWN
+    shapes: list[Shape] = [_headline(trace)]
+    if "tokens" in wanted:
+        shapes.append(token_table(trace.tokens, "Tokens"))
+        if trace.key_tokens is not None:
+            shapes.append(token_table(trace.key_tokens, "Tokens along the keys"))
+    for i in range(len(trace.layers)):
+        if "x" in wanted and trace.x is not None:
+            shapes.append(_x_matrix(trace, i))
+        for j in range(len(trace.heads)):
+            shapes.extend(_head_shapes(trace, i, j, wanted))
+    if not stages:
+        shapes.extend(closing(trace))
+    return Document(tuple(shapes), trace, title="walk", stages=tuple(stages))
+
+
+def labels_of(tokens: Tokens) -> tuple[Label, ...]:
+    """Return what tokens are called on an axis: ``bear``, or ``7:bear`` where a label repeats."""
+    if len(set(tokens.labels)) == len(tokens.labels):
+        return tuple(Label(label) for label in tokens.labels)
+    return tuple(Label(f"{i}:{label}") for i, label in enumerate(tokens.labels))
+
+
+def token_table(tokens: Tokens, title: str) -> Table:
+    """Show tokens with ids and their exact place in the source text."""
+    rows = []
+    for i in range(len(tokens)):
+        span = tokens.spans[i]
+        place = f"{span[0]}–{span[1]}" if span is not None else "added"
+        source = tokens.text[span[0] : span[1]] if span is not None else ""
+        piece = tokens.pieces[i]
+        rows.append((i, Label(tokens.labels[i]), tokens.ids[i], place, Label(source), Label(piece)))
+    columns = (
+        Column("#", "int"),
+        Column("token", "label"),
+        Column("id", "int"),
+        Column("characters", "text"),
+        Column("source", "label"),
+        Column("piece", "label"),
+    )
+    differs = any(row[5] != row[1] for row in rows) or any(row[4] != row[1] for row in rows)
+    n_shown = 6 if differs else 4
+    return Table(
+        title,
+        columns[:n_shown],
+        tuple(row[:n_shown] for row in rows),
+        formula=f"{len(tokens)} tokens from {len(tokens.text)} characters",
+        n_keys=2,
+    )
+
+
+def _headline(trace: Trace) -> Text:
+    source, run = trace.source, trace.run
+    seed = f", seed {source.seed}" if source.seed is not None else ""
+    heads = "" if source.n_heads == 1 else f", {source.n_heads} heads"
+    groups = (
+        f" on {source.n_kv_heads} key/value heads" if source.n_kv_heads != source.n_heads else ""
+    )
+    return Text(
+        (
+            f"{source.kind}: ",
+            Label(source.name),
+            f" (d_model {source.d_model}, d_k {source.d_k}{heads}{groups}{seed}; "
+            f"sha256 {source.sha256[:12]}) · {run.device}, {run.dtype}, {run.core}",
+        ),
+        role="title",
+    )
+
+
+def _where(trace: Trace, layer: int, head: int) -> str:
+    if trace.source.n_layers == 1 and trace.source.n_heads == 1:
+        return ""
+    return f" L{trace.layers[layer]}.H{trace.heads[head]}"
+
+
+def _x_matrix(trace: Trace, i: int) -> Matrix:
+    assert trace.x is not None
+    x_LD = np.asarray(trace.x[i])
+    return Matrix(
+        "x" if len(trace.layers) == 1 else f"x L{trace.layers[i]}",
+        x_LD,
+        labels_of(trace.tokens),
+        formula=f"x: one vector of d_model = {x_LD.shape[1]} numbers per token, "
+        f"{len(x_LD)} × {x_LD.shape[1]}",
+        is_vectors=True,
+        row_axis="token",
+        column_axis="dimension",
+    )
+
+
+def _head_shapes(trace: Trace, i: int, j: int, wanted: Sequence[str]) -> Iterator[Shape]:
+    where = _where(trace, i, j)
+    for name in wanted:
+        if name in ("tokens", "x") or name not in trace.stages:
+            continue
+        if name == "masked" and bool(trace.visible[i, j].all()):
+            continue
+        yield stage_matrix(trace, i, j, name, where)
+        if name == "weights":
+            yield _percentages(trace, i, j, where)
+    if "scale" in trace.run.overrides and "weights" in wanted:
+        yield _scale_comparison(trace, i, j, where)
+
+
+def stage_matrix(trace: Trace, i: int, j: int, name: str, where: str | None = None) -> Matrix:
+    """Return one stage of one head as a Matrix with its formula in real numbers."""
+    values = np.asarray(trace.stages[name][i, j])
+    suffix = _where(trace, i, j) if where is None else where
+    if name in (*_VECTORS, "output"):
+        owner = trace.tokens if name in ("q", "output") else trace.keys
+        return Matrix(
+            _TITLES[name] + suffix,
+            values,
+            labels_of(owner),
+            formula=formula_of(trace, i, name),
+            is_vectors=True,
+            row_axis="token",
+            column_axis="dimension",
+        )
+    return Matrix(
+        _TITLES[name] + suffix,
+        values,
+        labels_of(trace.tokens),
+        labels_of(trace.keys),
+        formula=formula_of(trace, i, name),
+        notes=_notes_of(trace, i, j, name),
+        hidden=~np.asarray(trace.visible[i, j]) if name in ("masked", "weights") else None,
+        scale="weights" if name == "weights" else "diverging",
+    )
+
+
+_TITLES = {
+    "q": "q, queries",
+    "k": "k, keys",
+    "v": "v, values",
+    "scores": "scores",
+    "scaled": "scaled",
+    "bias": "bias",
+    "capped": "capped",
+    "masked": "masked",
+    "weights": "weights",
+    "output": "output z",
+}
+
+
+def formula_of(trace: Trace, i: int, name: str) -> str:
+    """Return a stage's formula with this trace's real shapes and numbers."""
+    n_queries, n_keys = trace.stages["weights"].shape[-2:]
+    d_k, d_v = trace.source.d_k, trace.source.d_v
+    d_model = trace.source.d_model
+    if name in _VECTORS:
+        n_rows, width = trace.stages[name].shape[-2:]
+        letter = name.upper()
+        return f"{name} = x·W_{letter}: ({n_rows} × {d_model})·({d_model} × {width}) = {n_rows} × {width}"
+    if name == "scores":
+        return f"scores = q·kᵀ: ({n_queries} × {d_k})·({d_k} × {n_keys}) = {n_queries} × {n_keys}"
+    if name == "scaled":
+        return scale_formula(trace.scale[i], d_k)
+    if name == "capped":
+        cap = trace.softcap[i]
+        return f"capped = {cap:g} · tanh(scaled / {cap:g})"
+    if name == "bias":
+        return "bias: a score for the distance, added before the softmax"
+    if name == "masked":
+        rule = trace.run.overrides.get("mask", "")
+        return "masked: −∞ where a query may not look" + (f" ({rule})" if rule else "")
+    entering = "masked" if not bool(trace.visible.all()) else "scaled"
+    if trace.softcap[i] is not None and entering == "scaled":
+        entering = "capped"
+    if name == "weights" and trace.heads == ("mean",):
+        return "weights: the mean over all heads, each softmax(scaled)"
+    if name == "weights":
+        return f"weights = softmax({entering}): exp of each, divided by the sum of its row"
+    return (
+        f"z = weights·v = Σ weightⱼ·vⱼ: ({n_queries} × {n_keys})·({n_keys} × {d_v}) "
+        f"= {n_queries} × {d_v}"
+    )
+
+
+def scale_formula(scale: float, d_k: int) -> str:
+    """Return how scores become scaled: the divisor by name where it is √d_k.
+
+    Examples
+    --------
+    >>> scale_formula(0.125, 64)
+    'scaled = scores / √d_k = scores / √64 = scores / 8'
+    """
+    root = d_k**0.5
+    if abs(scale * root - 1) < 1e-12:
+        exact = f"{root:g}" if root == round(root) else f"{root:.6g}"
+        return f"scaled = scores / √d_k = scores / √{d_k} = scores / {exact}"
+    if scale == 1:
+        return f"scaled = scores, not divided (√d_k would be √{d_k} = {root:.6g})"
+    return f"scaled = scores · {scale:.6g} (√d_k would divide by √{d_k} = {root:.6g})"
+
+
+def _notes_of(trace: Trace, i: int, j: int, name: str) -> tuple[str, ...]:
+    if name != "weights":
+        return ()
+    notes = []
+    if not bool(trace.visible[i, j].all()):
+        counts = trace.visible[i, j].sum(axis=-1)
+        shown = ", ".join(str(int(n)) for n in counts[:24]) + (", …" if len(counts) > 24 else "")
+        notes.append(f"· is a hidden key: weight exactly 0. Keys each query may see: {shown}")
+    if trace.sink_share is not None:
+        share = np.asarray(trace.sink_share[i, j])
+        notes.append(
+            "rows sum to 1 − the share of a learned sink: "
+            + ", ".join(f"{100 * s:.1f} %" for s in share[:24])
+        )
+    return tuple(notes)
+
+
+def _percentages(trace: Trace, i: int, j: int, where: str) -> Matrix:
+    return Matrix(
+        "weights in per cent" + where,
+        np.asarray(trace.stages["weights"][i, j]),
+        labels_of(trace.tokens),
+        labels_of(trace.keys),
+        formula="each row: where this query looks, 100 % in all",
+        hidden=~np.asarray(trace.visible[i, j]),
+        unit="percent",
+        scale="weights",
+    )
+
+
+def _scale_comparison(trace: Trace, i: int, j: int, where: str) -> Table:
+    """Show what the division is for: rows with the source's own scale and with the asked one."""
+    own, asked = float(trace.run.overrides["source_scale"]), trace.scale[i]
+    scores = np.asarray(trace.stages["scores"][i, j])
+    visible = np.asarray(trace.visible[i, j])
+    sides = []
+    for scale in (own, asked):
+        weights, _ = softmax(np.where(visible, scores * scale, -np.inf)[None])
+        sides.append(
+            (entropy_bits(weights[0]), weights[0].max(axis=-1), softmax_gradient_norm(weights[0]))
+        )
+    rows = tuple(
+        (Label(label), *(float(side[n][row]) for n in range(3) for side in sides))
+        for row, label in enumerate(trace.tokens.labels)
+    )
+    names = (f"÷ {1 / own:.4g}", f"· {asked:g}")
+    columns = [Column("query", "label")]
+    for what in ("entropy", "largest", "‖J‖"):
+        columns += [Column(f"{what} {name}") for name in names]
+    return Table(
+        "What the division is for" + where,
+        tuple(columns),
+        rows,
+        formula=f"own scale {own:.6g} = 1/{1 / own:.6g} beside {asked:.6g}; "
+        "entropy in bits, largest weight, and the size of the softmax's gradient J = diag(w) − w·wᵀ",
+        notes=(
+            "Large scores make one weight nearly 1: the entropy falls to 0 and so does the "
+            "gradient, so nothing more can be learned. Dividing by √d_k keeps scores near 1.",
+        ),
+    )
+
+
+def closing(trace: Trace) -> Iterator[Text]:
+    """Yield the line of checks, and the plain sentences: where each query looks most."""
+    yield Text((checks_line(trace),), role="check")
+    several = len(trace.layers) * len(trace.heads) > 1
+    for i in range(len(trace.layers)):
+        for j in range(len(trace.heads)):
+            if several:
+                yield Text((f"L{trace.layers[i]}.H{trace.heads[j]}:",), role="plain")
+            yield from look_sentences(trace, i, j)
+
+
+def checks_line(trace: Trace) -> str:
+    """Say how far the numbers are from what must be true of them."""
+    parts = []
+    names = {
+        "row_sum_error": "rows sum to 1 within",
+        "loop_error": "matrix form = token-by-token loop within",
+        "parity": "equal to the model's own output within",
+    }
+    for key, words in names.items():
+        if key in trace.checks:
+            parts.append(f"{words} {trace.checks[key]:.1e}")
+    return "checks: " + " · ".join(parts)
+
+
+def look_sentences(trace: Trace, i: int, j: int) -> Iterator[Text]:
+    """Yield, for each query, which key it looks at most."""
+    weights = np.asarray(trace.stages["weights"][i, j])
+    names, keys = trace.tokens.labels, trace.keys.labels
+    for row in range(min(len(weights), _MAX_SENTENCES)):
+        if not weights[row].any():
+            yield Text(
+                (
+                    f'{row} "',
+                    Label(names[row]),
+                    '" may look at no key: its weights and output are 0.',
+                )
+            )
+            continue
+        best = int(weights[row].argmax())
+        is_self = trace.key_tokens is None and best == row
+        target = ("itself",) if is_self else ('"', Label(keys[best]), '"')
+        yield Text(
+            (
+                f'{row} "',
+                Label(names[row]),
+                '" looks most at ',
+                *target,
+                f" ({100 * weights[row, best]:.1f} %).",
+            )
+        )
+    if len(weights) > _MAX_SENTENCES:
+        yield Text((f"… and {len(weights) - _MAX_SENTENCES} more queries.",))
