@@ -54,7 +54,7 @@ def explain(
     sentence = o.read_input(text, file)
 
     from attnviz.render.views import walk, zoom
-    from attnviz.runs import pipeline
+    from attnviz.runs import pipeline, requests
 
     stages = tuple(s.strip() for s in stage.split(",") if s.strip()) if stage else ()
     for name in stages:
@@ -62,7 +62,7 @@ def explain(
     trace = pipeline.explain(
         sentence,
         weights=weights,
-        layer=None if layer is None else pipeline.parse_layer(layer),
+        layer=None if layer is None else requests.parse_layer(layer),
         head=head,
         causal=causal,
         window=window,
@@ -77,7 +77,7 @@ def explain(
     )
     say_notices(trace.notices, quiet=quiet, strict=strict)
     if token:
-        document = zoom.view(trace, queries=pipeline.find_tokens(trace.tokens, token))
+        document = zoom.view(trace, queries=requests.find_tokens(trace.tokens, token))
     else:
         document = walk.view(trace, stages=stages)
     emit(

@@ -50,7 +50,7 @@ TokenOption = Annotated[
 StageOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
-        "-s", "--stage", metavar="NAME,…", help="Only these tables: tokens, x, q, k, v, scores, "
+        "-s", "--stage", metavar="NAME,...", help="Only these tables: tokens, x, q, k, v, scores, "
         "scaled, bias, capped, masked, weights, output.", show_default=False,
     ),
 ]  # fmt: skip
@@ -68,7 +68,7 @@ WindowOption = Annotated[
 ScaleOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
-        "--scale", metavar="X|none", help="Multiply scores by X instead of 1/√d_k; none leaves them.",
+        "--scale", metavar="X|none", help="Multiply scores by X instead of 1/sqrt(d_k); none leaves them.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -137,7 +137,7 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
 
 def read_input(text: str | None, file: str | None) -> str:
     """Return the text from the argument, ``-`` or ``--file``; exactly one of them."""
-    from attnviz.runs.pipeline import read_text
+    from attnviz.runs.requests import read_text
 
     if text is not None and file is not None:
         raise UsageError("both a text and --file are given: choose one")

@@ -90,13 +90,20 @@ def _draw_grid(grid: Grid, shape: Matrix | Table, console: Console, screen: Scre
         for row_number, row in enumerate(block.rows):
             shares = block.shares[row_number] if block.shares else (None,) * len(row)
             table.add_row(*(_cell(c, s, screen) for c, s in zip(row, shares, strict=True)))
-        if screen.width:
-            needed = console.measure(table).minimum
-            console.print(table, width=max(screen.width, needed), crop=False, no_wrap=True)
-        else:
-            console.print(table, crop=False, no_wrap=True)
+        console.width = max(screen.width or 1_000_000, _width_of(block))  # no number is ever cut
+        console.print(table, crop=False, no_wrap=True)
+        console.width = screen.width or 1_000_000
     for note in shape.notes:
         console.print(RichText(screen.house(note), style="dim"), soft_wrap=not screen.width)
+
+
+def _width_of(block: Grid) -> int:
+    """Return the display width of a block with its borders and padding."""
+    from rich.cells import cell_len
+
+    lines = (block.header, *block.rows)
+    widths = (max(cell_len(line[i]) for line in lines) for i in range(len(block.header)))
+    return sum(width + 3 for width in widths) + 1
 
 
 def _cell(text: str, share: float | None, screen: Screen) -> RichText:

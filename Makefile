@@ -1,0 +1,53 @@
+# Every target does its own set-up: on a fresh machine with Python 3.11 or newer, `make demo` or
+# `make test` alone is enough. torch comes in the build that constraints.txt pins.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+JOBS ?= 2
+
+.PHONY: demo test lint format wheel sample bench fuzz clean help
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+demo: $(VENV)/.demo  ## set everything up and explain the sentence
+	$(BIN)/attnviz explain "A cute teddy bear is reading"
+
+test: $(VENV)/.dev  ## set everything up and run the tests
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+lint: $(VENV)/.dev  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## put the code into the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: $(VENV)/.dev  ## build a wheel and try it in a clean environment, from another folder
+	sh tests/check_wheel.sh "$(BIN)/python"
+
+sample: $(VENV)/.dev  ## train the bundled sample again
+	$(BIN)/python sample_weights/train.py
+
+bench: $(VENV)/.dev  ## time everything, side by side with its baselines
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "attnviz needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e '.[dev,models,parquet]'
+	@touch $@ $(VENV)/.demo

@@ -1,0 +1,130 @@
+"""What a user asks for, read: a scale, a layer, heads, tokens by word or index, a text.
+
+What lives here: words of a request → numbers, with errors that list what there is. What does
+not: computing (``pipeline``), or parsing a command line (``cli``).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attnviz.errors import InputError, UsageError
+from attnviz.records import Tokens
+
+
+def parse_scale(scale: str | float | None) -> float | None:
+    """Return the factor a user asked for: ``none`` is 1 (not divided at all)."""
+    if scale is None:
+        return None
+    try:
+        number = 1.0 if scale == "none" else float(scale)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise UsageError(f"--scale {scale} is not a factor: give a number above 0, or none")
+    return number
+
+
+def parse_layer(layer: str) -> int:
+    """Return the number of one layer of a weight file.
+
+    Raises
+    ------
+    UsageError
+        Not a number.
+    """
+    if not layer.isdigit():
+        raise UsageError(
+            f"--layer {layer!r} is no number: a weight file is read one layer at a time"
+        )
+    return int(layer)
+
+
+def choose_heads(head: str | int | None, n_heads: int) -> tuple[int, ...]:
+    """Return the numbers of the heads to compute.
+
+    Examples
+    --------
+    >>> choose_heads(None, 8), choose_heads("all", 3), choose_heads("1-2", 3)
+    ((0,), (0, 1, 2), (1, 2))
+    """
+    if head is None or head == "auto":
+        return (0,)
+    return choose_range(head, n_heads, what="head")
+
+
+def choose_range(wanted: str | int, count: int, *, what: str) -> tuple[int, ...]:
+    """Read ``3``, ``all`` or ``2-5`` as numbers below ``count``."""
+    text = str(wanted).strip()
+    if text in ("all", "mean"):
+        return tuple(range(count))
+    first, dash, last = text.partition("-")
+    try:
+        numbers = range(int(first), int(last if dash else first) + 1)
+    except ValueError:
+        raise UsageError(
+            f"--{what} {text!r} is no number: give 0 to {count - 1}, a range like 0-3, or all"
+        ) from None
+    if not numbers or numbers[0] < 0 or numbers[-1] >= count:
+        raise UsageError(
+            f"{what} {text} does not exist: there {'is 1' if count == 1 else f'are {count}'}, "
+            f"0 to {count - 1}; use --{what} {count - 1} for the last"
+        )
+    return tuple(numbers)
+
+
+def find_tokens(tokens: Tokens, wanted: Sequence[str]) -> tuple[int, ...]:
+    """Return the positions of ``--token`` values: an index, or a word found in the text.
+
+    Raises
+    ------
+    UsageError
+        No such token, or a word that stands in several places (they are listed).
+    """
+    return tuple(_find_token(tokens, word) for word in wanted)
+
+
+def _find_token(tokens: Tokens, word: str) -> int:
+    plain = [label.strip().lstrip("␣").casefold() for label in tokens.labels]
+    places = [i for i, label in enumerate(tokens.labels) if label == word]
+    if not places:
+        places = [i for i, label in enumerate(plain) if label == word.strip().casefold()]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        where = ", ".join(f"{i}:{tokens.labels[i]}" for i in places)
+        raise UsageError(f"the token {word!r} stands in several places: choose one of {where}")
+    try:
+        index = int(word)
+    except ValueError:
+        listed = ", ".join(f"{i}:{label}" for i, label in enumerate(tokens.labels[:24]))
+        more = ", …" if len(tokens) > 24 else ""
+        raise UsageError(f"no token {word!r} in this text: there are {listed}{more}") from None
+    if not -len(tokens) <= index < len(tokens):
+        raise UsageError(f"token {index} does not exist: the text has 0 to {len(tokens) - 1}")
+    return index % len(tokens)
+
+
+def read_text(path: str) -> str:
+    """Read a text from a file, or from standard input for ``-``; must be UTF-8.
+
+    Raises
+    ------
+    InputError
+        Not readable, or bytes that are not UTF-8 (named with their place).
+    """
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as fault:
+        raise InputError(f"cannot read {path}: {fault.strerror}") from fault
+    try:
+        return data.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
+        raise InputError(
+            f"{'standard input' if path == '-' else path} is not UTF-8: byte 0x{data[fault.start]:02X} "
+            f"at offset {fault.start} (line {line}); convert it, for example with iconv -t UTF-8"
+        ) from None
