@@ -249,7 +249,7 @@ def links_table(links: Any) -> Table:
         Column("# key", "int"),
         Column("key", "label"),
         Column("weight"),
-        Column("", "bar"),
+        Column("share", "bar"),
     )
     return Table(links.title, columns, rows, notes=links.notes, n_keys=2)
 

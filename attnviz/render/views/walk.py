@@ -70,8 +70,11 @@ def token_table(tokens: Tokens, title: str) -> Table:
         Column("source", "label"),
         Column("piece", "label"),
     )
-    differs = any(row[5] != row[1] for row in rows) or any(row[4] != row[1] for row in rows)
-    n_shown = 6 if differs else 4
+    n_shown = 4
+    if any(str(row[4]).casefold() != str(row[1]).casefold() for row in rows):
+        n_shown = 5
+    if any(str(row[5]).casefold() != str(row[1]).casefold() for row in rows):
+        n_shown = 6
     return Table(
         title,
         columns[:n_shown],

@@ -101,7 +101,7 @@ def _weights(trace: Trace, i: int, j: int, query: int, where: str) -> Table:
         *(Column({"scores": "score"}.get(n, n)) for n in names),
         Column("weight"),
         Column("per cent", "percent"),
-        Column("", "bar"),
+        Column("share", "bar"),
     )
     d_k = stages["q"].shape[-1]
     return Table(
