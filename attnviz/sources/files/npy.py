@@ -1,0 +1,214 @@
+"""One .npy array: its header, checked before anything is allocated, and its writer.
+
+What lives here: the header both ways, and which arrays are metadata; shared by ``npz`` and
+``npy_folder``. What does not: those containers. Format: numpy.lib.format, versions 1 to 3.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+
+from attnviz.errors import WeightsError
+from attnviz.records import Array
+from attnviz.sources.files.contract import MAX_AXES, METADATA_NAMES, listed, quote
+from attnviz.sources.files.dtypes import widen
+
+MAX_HEADER_BYTES = 10_000
+_MAGIC = b"\x93NUMPY"
+_DESCR = re.compile(r"[<>|=]?(?:[fiubc](?:1|2|4|8|16)|[US]\d{1,9})")
+_MAX_METADATA_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class NpyHeader:
+    """What a .npy header says: where the data starts and how to read it."""
+
+    dtype: np.dtype  # type: ignore[type-arg]
+    shape: tuple[int, ...]
+    is_column_major: bool
+    start: int
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def view(self, data: Array) -> Array:
+        """Return the array over its bytes, (size_bytes,) uint8, without a copy."""
+        flat = data.view(self.dtype) if self.dtype.itemsize else np.zeros(0, self.dtype)
+        return flat.reshape(self.shape, order="F" if self.is_column_major else "C")
+
+
+def read_header(head: bytes, size_bytes: int, *, file: str, name: str) -> NpyHeader:
+    """Read a .npy header and compare it with the bytes that are there.
+
+    Parameters
+    ----------
+    head
+        The first bytes, up to ``MAX_HEADER_BYTES + 12``.
+    size_bytes
+        Size of the whole .npy.
+
+    Raises
+    ------
+    WeightsError
+        No .npy, an object array, an unknown type, or another size than the shape needs.
+    """
+    what = f"{file}: {quote(name)}"
+    if not head.startswith(_MAGIC) or len(head) < 10:
+        found = "is empty" if not head else f"begins with {head[:6]!r}"
+        raise WeightsError(f"{what} {found}: wanted a .npy array (b'\\x93NUMPY'); save it again")
+    width = 2 if head[6] == 1 else 4
+    n_bytes = int.from_bytes(head[8 : 8 + width], "little")
+    if head[6] not in (1, 2, 3) or n_bytes > MAX_HEADER_BYTES:
+        raise WeightsError(
+            f"{what} has a .npy header of version {head[6]} and {n_bytes} bytes: "
+            f"wanted version 1 to 3 and at most {MAX_HEADER_BYTES}"
+        )
+    start = 8 + width + n_bytes
+    if start > len(head):
+        raise WeightsError(f"{what} ends within its header: the file is cut off")
+    dtype, shape, is_column_major = _parse(head[8 + width : start], what)
+    header = NpyHeader(dtype, shape, is_column_major, start)
+    if header.size_bytes != size_bytes - start:
+        relation = "is cut off" if header.size_bytes > size_bytes - start else "has bytes left over"
+        raise WeightsError(
+            f"{what} of shape {str(shape)[:60]}, {dtype}, takes {header.size_bytes} bytes, but "
+            f"{size_bytes - start} are there: the array {relation}; save it again"
+        )
+    return header
+
+
+def _parse(text: bytes, what: str) -> tuple[Any, tuple[int, ...], bool]:
+    try:
+        if b"\\" in text:
+            raise ValueError("an escape")
+        value = ast.literal_eval(text.decode("utf-8").strip())
+        descr, shape, order = value["descr"], value["shape"], value["fortran_order"]
+    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as fault:
+        raise WeightsError(f"{what} has a damaged .npy header: save it again") from fault
+    if "O" in str(descr):
+        raise WeightsError(
+            f"{what} is an object array (ragged lists, or pickled Python objects): "
+            "not loaded for safety; save a rectangular array of numbers"
+        )
+    if isinstance(descr, str) and re.fullmatch(r"[<>|]?V2", descr):
+        raise WeightsError(
+            f"{what} has the raw type {descr} (bfloat16 saved by numpy loses its name): "
+            "save it as float32, or use .safetensors"
+        )
+    if not isinstance(descr, str) or not _DESCR.fullmatch(descr):
+        raise WeightsError(f"{what} has dtype {str(descr)[:40]!r}: wanted numbers or strings")
+    try:
+        dtype = np.dtype(descr)
+    except TypeError as fault:
+        raise WeightsError(f"{what} has dtype {descr!r}, which numpy does not know") from fault
+    is_shape = isinstance(shape, tuple) and all(type(n) is int and 0 <= n < 1 << 53 for n in shape)
+    if not is_shape or len(shape) > MAX_AXES or not isinstance(order, bool):
+        raise WeightsError(
+            f"{what} has shape {str(shape)[:60]}: wanted at most {MAX_AXES} counts, each 0 or more"
+        )
+    return dtype, shape, order
+
+
+def is_metadata(name: str, header: NpyHeader) -> bool:
+    """Return whether an array holds metadata: a string, or one of the names that are."""
+    return header.dtype.kind in "US" or (name in METADATA_NAMES and len(header.shape) == 0)
+
+
+def metadata_text(values: Array, *, file: str, name: str) -> str:
+    """Return a metadata array as a string: one value as text, a list of strings as JSON.
+
+    Examples
+    --------
+    >>> metadata_text(np.array(["a", "b"]), file="x.npz", name="vocab")
+    '["a", "b"]'
+    """
+    if values.nbytes > _MAX_METADATA_BYTES:
+        raise WeightsError(
+            f"{file}: {quote(name)} has {values.nbytes} bytes of text: "
+            f"at most {_MAX_METADATA_BYTES} are read"
+        )
+    try:
+        if values.dtype.kind == "S":
+            values = np.char.decode(values, "utf-8")
+        plain = values.tolist()
+        return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=True)
+    except UnicodeDecodeError as fault:
+        raise WeightsError(f"{file}: {quote(name)} is not UTF-8 text: save it as str") from fault
+    except ValueError as fault:
+        raise WeightsError(f"{file}: {quote(name)} holds no valid characters") from fault
+
+
+def metadata_array(name: str, value: str) -> Array:
+    """Return a metadata string as the array that ``metadata_text`` reads back.
+
+    Counts and numbers become numbers; a JSON list of words becomes an array of strings, unless
+    a word ends in NUL, which numpy strips from strings: then the JSON itself is kept.
+    """
+    if name in ("n_heads", "n_kv_heads") and re.fullmatch(r"[1-9]\d{0,8}", value):
+        return np.array(int(value))
+    if name == "causal" and value in ("true", "false"):
+        return np.array(value == "true")
+    if name == "scale" and _is_exact_number(value):
+        return np.array(float(value))
+    if name == "vocab":
+        words = _json_words(value)
+        if words and not any(word.endswith("\0") for word in words):
+            array = np.array(words)
+            if json.dumps(array.tolist(), ensure_ascii=True) == value:
+                return array
+    if value.endswith("\0"):
+        raise WeightsError(f"the metadata {quote(name)} ends in NUL, which .npz cannot hold")
+    return np.array(value)
+
+
+def _is_exact_number(value: str) -> bool:
+    try:
+        return json.dumps(float(value)) == value
+    except ValueError:
+        return False
+
+
+def _json_words(value: str) -> list[str]:
+    try:
+        words = json.loads(value)
+    except (ValueError, RecursionError):
+        return []
+    is_words = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    return words if is_words else []
+
+
+def storable(
+    arrays: Mapping[str, Array], metadata: Mapping[str, str], dtypes: Mapping[str, str]
+) -> dict[str, Array]:
+    """Return everything as numpy arrays by name, metadata included, sorted.
+
+    Raises
+    ------
+    WeightsError
+        A metadata name that is also an array's.
+    """
+    both = sorted(set(arrays) & set(metadata))
+    if both:
+        raise WeightsError(
+            f"{listed(both)}: a tensor and a metadata entry of one name; .npz has room for one, "
+            "use .safetensors"
+        )
+    every = {name: metadata_array(name, value) for name, value in metadata.items()}
+    for name, values in arrays.items():
+        every[name] = widen(values, dtypes.get(name, ""))
+    return dict(sorted(every.items()))
+
+
+def write_array(file: IO[bytes], values: Array) -> None:
+    """Write one .npy of version 1: row-major and little-endian, whatever came in."""
+    plain = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
+    np.lib.format.write_array(file, plain.reshape(values.shape), version=(1, 0), allow_pickle=False)

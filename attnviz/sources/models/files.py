@@ -1,0 +1,306 @@
+"""Find a model on disk and read its small files within bounds, before any library sees them.
+
+What lives here: folder layouts (plain, hub cache), ``config.json``, safetensors headers, shard
+indexes. What does not: GGUF (``gguf``), tokenizers (``tokenizer``), building the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnviz.errors import InputError
+from attnviz.sources.models.cache import sha256_of
+
+_MAX_JSON_BYTES = 16 << 20
+_MAX_JSON_DEPTH = 64
+_MAX_HEADER_BYTES = 100_000_000
+_MAX_TENSORS = 200_000
+_MAX_NAME_CHARS = 1024
+_LIMITS = (
+    (re.compile(r"(^|_)(n|num|encoder|decoder)_?(\w*_)?layers?$|^depth$"), 1024),
+    (re.compile(r"(^|_)heads?$"), 1024),
+    (re.compile(r"^(hidden_size|d_model|n_embd|dim|head_dim|d_kv|embedding_size)$"), 1 << 17),
+    (re.compile(r"intermediate_size$|^(d_ff|n_inner|ffn_dim)$|_ffn_dim$"), 1 << 21),
+    (re.compile(r"experts"), 1 << 14),
+    (re.compile(r"^vocab_size$"), 1 << 24),
+    (re.compile(r"positions?$|position_embeddings$"), 1 << 28),
+)
+_DTYPE_BYTES = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2,
+    "U16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "C64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What one model consists of on disk.
+
+    Parameters
+    ----------
+    folder
+        Where config and tokenizer are; for GGUF the folder of the file.
+    weights
+        The safetensors files in order, or the one GGUF file.
+    kind
+        ``safetensors`` or ``gguf``.
+    name
+        For people: a folder's or file's own name, or ``org/name`` in a hub cache.
+    """
+
+    folder: Path
+    weights: tuple[Path, ...]
+    kind: str
+    name: str
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.weights)
+
+    def sha256(self) -> str:
+        """Hash the weights: the file's own SHA-256, or that of the shards' digests in order."""
+        digests = [sha256_of(path) for path in self.weights]
+        if len(digests) == 1:
+            return digests[0]
+        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def find_model(path: str | os.PathLike[str]) -> ModelFiles:
+    """Find a model: a folder, a GGUF file, a place in a hub cache, or ``org/name`` in the local one.
+
+    Raises
+    ------
+    InputError
+        Nothing there, or nothing that can be read; the message names what was looked for.
+    """
+    given = Path(path)
+    if not given.exists():
+        found = _in_hub_cache(os.fspath(path))
+        if found is None:
+            raise InputError(
+                f"no model at {os.fspath(path)}: give a folder with config.json and safetensors, "
+                "or a .gguf file; nothing is downloaded"
+            )
+        given = found
+    if given.is_file():
+        if given.suffix.lower() != ".gguf":
+            raise InputError(
+                f"{given.name} is not a model: give a folder with config.json, or a .gguf file"
+            )
+        return ModelFiles(given.parent, (given,), "gguf", given.stem)
+    folder, name = _snapshot(given)
+    if not (folder / "config.json").is_file():
+        ggufs = sorted(file.name for file in folder.glob("*.gguf"))
+        hint = f"; it holds {ggufs[0]}: give that file" if ggufs else ""
+        raise InputError(f"{given.name} has no config.json, so it is not a model folder{hint}")
+    return ModelFiles(folder, _weight_files(folder), "safetensors", name)
+
+
+def _in_hub_cache(name: str) -> Path | None:
+    """Return the folder of ``org/name`` in the local hub cache, without asking anyone."""
+    if not re.fullmatch(r"[\w.-]{1,96}(/[\w.-]{1,96})?", name) or ".." in name:
+        return None
+    home = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
+    hub = os.environ.get("HF_HUB_CACHE") or str(Path(home) / "hub")
+    folder = Path(hub) / f"models--{name.replace('/', '--')}"
+    return folder if folder.is_dir() else None
+
+
+def _snapshot(folder: Path) -> tuple[Path, str]:
+    """Go from ``models--org--name``, or its ``snapshots``, to the revision that is in use."""
+    inside = folder.resolve()
+    repo = next(
+        (place for place in (inside, *inside.parents[:2]) if place.name.startswith("models--")),
+        None,
+    )
+    name = repo.name.removeprefix("models--").replace("--", "/") if repo else inside.name
+    if (folder / "config.json").exists() or repo is None or repo not in (inside, inside.parent):
+        return folder, name
+    revisions = sorted(place for place in (repo / "snapshots").glob("*") if place.is_dir())
+    main = repo / "refs" / "main"
+    if main.is_file() and main.stat().st_size < 256:
+        wanted = main.read_text("utf-8", "replace").strip()
+        revisions = [place for place in revisions if place.name == wanted] or revisions
+    if not revisions:
+        raise InputError(f"the hub cache has no snapshot of {name}: it was not downloaded whole")
+    if len(revisions) > 1:
+        listed = ", ".join(place.name[:12] for place in revisions)
+        raise InputError(f"the hub cache has several snapshots of {name}: give one of {listed}")
+    return revisions[0], name
+
+
+def _weight_files(folder: Path) -> tuple[Path, ...]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        entries = read_json(index).get("weight_map")
+        if not isinstance(entries, dict) or not entries:
+            raise InputError(f"{index.name} has no weight_map: it does not say where tensors are")
+        names = sorted({str(name) for name in entries.values()})
+        for name in names:
+            if not re.fullmatch(r"[\w][\w.-]*\.safetensors", name):
+                raise InputError(f"{index.name} names the shard {name!r}: only plain file names")
+        return tuple(_inside(folder, name) for name in names)
+    if (folder / "model.safetensors").is_file():
+        return (_inside(folder, "model.safetensors"),)
+    others = sorted(
+        f.name for ending in ("*.safetensors", "*.bin", "*.pt*") for f in folder.glob(ending)
+    )
+    found = f"it holds {', '.join(others[:4])}" if others else "it holds no weights"
+    raise InputError(
+        f"{folder.name} has no model.safetensors: {found}; pickled weights are not opened, "
+        "convert them to safetensors"
+    )
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return a file that really lies in the folder, or among the blobs of the same hub cache."""
+    path = folder / name
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError) as fault:
+        raise InputError(f"{folder.name} lacks {name}: the model is not whole") from fault
+    home = folder.resolve()
+    allowed = [home]
+    if home.parent.name == "snapshots" and home.parents[1].name.startswith("models--"):
+        allowed.append(home.parents[1] / "blobs")
+    if not any(real.is_relative_to(place) for place in allowed):
+        raise InputError(f"{name} points out of the model's folder: it is not read")
+    return path
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object: at most 16 MiB, 64 levels, no key twice.
+
+    Raises
+    ------
+    InputError
+        Names the file and what is wrong with it.
+    """
+    try:
+        size_bytes = path.stat().st_size
+        if size_bytes > _MAX_JSON_BYTES:
+            raise InputError(f"{path.name} has {size_bytes} bytes: at most {_MAX_JSON_BYTES}")
+        text = path.read_bytes().decode("utf-8")
+    except OSError as fault:
+        raise InputError(f"cannot read {path.name}: {fault.strerror}") from fault
+    except UnicodeDecodeError as fault:
+        raise InputError(f"{path.name} is not UTF-8 at byte {fault.start}") from fault
+    return parse_json(text, path.name)
+
+
+def parse_json(text: str, name: str) -> dict[str, Any]:
+    """Parse a JSON object within the same bounds as ``read_json``.
+
+    Examples
+    --------
+    >>> parse_json('{"a": 1}', "config.json")
+    {'a': 1}
+    """
+    depth = deepest = 0
+    for mark in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark.group(), 0)
+        deepest = max(deepest, depth)
+    if deepest > _MAX_JSON_DEPTH:
+        raise InputError(f"{name} is nested {deepest} levels deep: at most {_MAX_JSON_DEPTH}")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as fault:
+        raise InputError(f"{name} is not JSON: {fault}") from fault
+    if not isinstance(value, dict):
+        raise InputError(f"{name} holds a {type(value).__name__}, not an object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"the key {twice!r} stands twice")
+    return found
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read ``config.json`` and refuse what would run code or could not be a real model.
+
+    Raises
+    ------
+    InputError
+        Custom code (``auto_map``), or a size out of all bounds.
+    """
+    config = read_json(folder / "config.json")
+    if "auto_map" in config:
+        raise InputError(
+            f"{folder.name} brings its own code (auto_map in config.json): code from a model "
+            "folder is never run"
+        )
+    check_config(config)
+    return config
+
+
+def check_config(config: Mapping[str, Any], *, where: str = "config.json") -> None:
+    """Refuse numbers that no model has, in nested parts too."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            if "auto_map" in value:
+                raise InputError(f"{where} brings its own code (auto_map): it is never run")
+            check_config(value, where=where)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if not math.isfinite(value):
+            raise InputError(f"{where} has {key} = {value}: not a number")
+        limit = next((limit for name, limit in _LIMITS if name.search(key)), 1 << 62)
+        if not -(1 << 62) <= value <= limit:
+            raise InputError(f"{where} has {key} = {value}: at most {limit} is believed")
+
+
+def read_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Read the names, types and shapes of a safetensors file, and nothing else.
+
+    Returns
+    -------
+    dict
+        name → (dtype, shape)
+
+    Raises
+    ------
+    InputError
+        A header that does not fit its file.
+    """
+    with path.open("rb") as stream:
+        size_bytes = os.fstat(stream.fileno()).st_size
+        start = stream.read(8)
+        n_bytes = int.from_bytes(start, "little") if len(start) == 8 else 0
+        if not 2 <= n_bytes <= min(_MAX_HEADER_BYTES, size_bytes - 8):
+            raise InputError(f"{path.name} is not a safetensors file: header of {n_bytes} bytes")
+        raw = stream.read(n_bytes)
+    try:
+        header = parse_json(raw.decode("utf-8"), path.name)
+    except UnicodeDecodeError as fault:
+        raise InputError(f"{path.name} is not a safetensors file: {fault}") from fault
+    header.pop("__metadata__", None)
+    if len(header) > _MAX_TENSORS:
+        raise InputError(f"{path.name} has {len(header)} tensors: at most {_MAX_TENSORS}")
+    room = size_bytes - 8 - n_bytes
+    return {name: _tensor(path.name, name, entry, room) for name, entry in header.items()}
+
+
+def _tensor(file: str, name: str, entry: Any, room: int) -> tuple[str, tuple[int, ...]]:
+    try:
+        dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        sizes = tuple(int(n) for n in shape)
+        fits = all(n >= 0 for n in sizes) and 0 <= start <= end <= room
+        width = _DTYPE_BYTES.get(dtype)
+        if not fits or (width is not None and math.prod(sizes) * width != end - start):
+            raise ValueError
+    except (KeyError, TypeError, ValueError) as fault:
+        raise InputError(f"{file}: the tensor {name[:80]!r} does not fit the file") from fault
+    if len(name) > _MAX_NAME_CHARS:
+        raise InputError(f"{file}: a tensor's name has {len(name)} letters")
+    return str(dtype), sizes
