@@ -15,7 +15,7 @@ Examples:
 def explain(
     text: o.TextArgument = None,
     file: o.FileOption = None,
-    weights: o.WeightsOption = "random",
+    weights: o.WeightsOption = "sample",
     layer: o.LayerOption = None,
     head: o.HeadOption = None,
     token: o.TokenOption = None,

@@ -105,7 +105,7 @@ def blend(weights_HLS: Numbers, v_HSF: Numbers, visible_HLS: Bools) -> Numbers:
 
     A value that no query may see is left out before the product, so that 0 · NaN cannot leak.
     """
-    unseen_HS = ~visible_HLS.any(axis=1)
+    unseen_HS: Bools = np.logical_not(visible_HLS.any(axis=1))
     return weights_HLS @ np.where(unseen_HS[..., None], 0.0, v_HSF)
 
 

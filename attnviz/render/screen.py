@@ -6,7 +6,7 @@ does not: finding the terminal's facts (``cli.report``), or drawing (``formats``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from attnviz.render.tokens import encodable, visible
@@ -41,6 +41,31 @@ _SPELLED = {
 
 
 @dataclass(frozen=True, slots=True)
+class Paper:
+    """How a picture is to be made.
+
+    Parameters
+    ----------
+    dpi
+        Pixels per inch, 30 to 1200.
+    size_in
+        Width and height in inches; None lets the picture find its own.
+    colormap
+        Name of a map out of ``colors.MAPS``; None takes the usual one of the scale.
+    font
+        A family that is installed, or the path of a font file.
+    title
+        Replaces the picture's own title; empty for none.
+    """
+
+    dpi: int = 150
+    size_in: tuple[float, float] | None = None
+    colormap: str | None = None
+    font: str | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Screen:
     """Where text goes.
 
@@ -56,6 +81,8 @@ class Screen:
         Digits behind the point of a shown number.
     full_vectors
         Show vectors whole instead of by their first and last entries.
+    paper
+        What a picture is drawn on.
     """
 
     width: int | None = None
@@ -63,6 +90,7 @@ class Screen:
     encoding: str = "utf-8"
     precision: int = 4
     full_vectors: bool = False
+    paper: Paper = field(default_factory=Paper)
 
     def house(self, text: str) -> str:
         """Return our own text in characters that the encoding carries (√ becomes sqrt)."""

@@ -1,4 +1,4 @@
-"""The neutral shapes between views and formats: Text, Table, Matrix, Links, Series.
+"""The neutral shapes between views and formats: Text, Table, Matrix, Heatmap, Links, Series.
 
 What lives here: data, without width, colour, escape or file. What does not: how any of it is
 drawn. Strings of a stranger (tokens, names, metadata) are always a ``Label``; a format makes it
@@ -87,6 +87,46 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
+class Heatmap:
+    """One or several matrices over the same axes, to be drawn as colours on one shared scale.
+
+    Parameters
+    ----------
+    panels
+        Matrices of one shape; the first one's labels and axes hold for all. Panel titles are
+        short: ``L5.H3``. A format that cannot draw shows the panels as matrices.
+    limits
+        Values of the colour map's two ends; on a diverging map the middle is 0.
+    value_name, unit
+        What a cell is (``weight``), and in which unit (``bits``), for the colour bar.
+    scale
+        Which kind of colour map.
+    n_columns
+        Panels side by side; 0 lets the format choose.
+    is_thumbnails
+        Small panels without token labels, for a view over many heads.
+    pooled
+        Each cell already is the largest of ``pooled`` × ``pooled`` cells (1: nothing pooled).
+    """
+
+    title: str
+    panels: tuple[Matrix, ...]
+    limits: tuple[float, float]
+    value_name: str = "weight"
+    unit: str = ""
+    scale: ColorScale = "weights"
+    notes: tuple[str, ...] = ()
+    n_columns: int = 0
+    is_thumbnails: bool = False
+    pooled: int = 1
+
+    @property
+    def is_pairwise(self) -> bool:
+        """True for token × token, whose cells are square."""
+        return bool(self.panels[0].column_labels)
+
+
+@dataclass(frozen=True, slots=True)
 class Links:
     """Lines from queries to keys, each with a strength between 0 and 1.
 
@@ -102,7 +142,11 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One or several curves over a common axis."""
+    """One or several curves over a common axis.
+
+    ``x_labels`` names the places of ``x`` where they are tokens. ``bar`` draws one curve as
+    bars from 0. A curve named in ``references`` is a bound, drawn dashed behind the others.
+    """
 
     title: str
     x: Array
@@ -111,9 +155,12 @@ class Series:
     y_name: str
     notes: tuple[str, ...] = ()
     log_axes: bool = False
+    x_labels: tuple[Label, ...] = ()
+    style: Literal["line", "bar"] = "line"
+    references: tuple[str, ...] = ()
 
 
-Shape: TypeAlias = Text | Table | Matrix | Links | Series
+Shape: TypeAlias = Text | Table | Matrix | Heatmap | Links | Series
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def open_source(
 def explain(
     text: str,
     *,
-    weights: str = "random",
+    weights: str = "sample",
     layer: int | None = None,
     head: str | int | None = None,
     causal: bool | None = None,

@@ -11,6 +11,8 @@ w ~ N(0, 1/d_model), so that entries of q and k are near N(0, 1) and scores near
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -138,3 +140,36 @@ def digest(matrices: dict[str, Array]) -> str:
         total.update(f"{name}{values.shape}".encode())
         total.update(np.ascontiguousarray(values, dtype="<f8").tobytes())
     return total.hexdigest()
+
+
+def draw_layer(
+    *,
+    seed: int,
+    d_model: int,
+    d_k: int,
+    n_heads: int,
+    n_kv_heads: int | None,
+    words: Sequence[str] = (),
+    causal: bool = False,
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Draw a layer for a file: (arrays, metadata), with an embedding where words are given.
+
+    A word's row is the vector that random weights of the same seed give that word.
+    """
+    arrays = draw_matrices(
+        seed=seed, d_model=d_model, d_k=d_k, n_heads=n_heads, n_kv_heads=n_kv_heads
+    )
+    metadata = {
+        "n_heads": str(n_heads),
+        "n_kv_heads": str(n_kv_heads or n_heads),
+        "scale": repr(d_k**-0.5),
+        "causal": "true" if causal else "false",
+        "origin": f"attnviz weights new, seed {seed}",
+    }
+    if words:
+        pieces = tuple(word.lower() for word in words)
+        nothing = (0,) * len(pieces)
+        tokens = Tokens("", nothing, pieces, pieces, (None,) * len(pieces), (False,) * len(pieces))
+        arrays["embedding"] = word_vectors(tokens, seed=seed, d_model=d_model)
+        metadata["vocab"] = json.dumps(list(words))
+    return arrays, metadata

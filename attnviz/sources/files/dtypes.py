@@ -65,7 +65,7 @@ def _e4m3_values() -> Array:
     return (size * np.where(byte & 0x80, -1.0, 1.0)).astype(np.float32)
 
 
-def safetensors_name(dtype: np.dtype) -> str | None:  # type: ignore[type-arg]
+def safetensors_name(dtype: np.dtype) -> str | None:
     """Return the safetensors name of a numpy type in any byte order, None where there is none.
 
     Examples

@@ -31,7 +31,7 @@ _MAX_METADATA_BYTES = 64 << 20
 class NpyHeader:
     """What a .npy header says: where the data starts and how to read it."""
 
-    dtype: np.dtype  # type: ignore[type-arg]
+    dtype: np.dtype
     shape: tuple[int, ...]
     is_column_major: bool
     start: int

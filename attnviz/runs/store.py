@@ -1,0 +1,145 @@
+"""Write a file whole or not at all: temporary name, fsync, publish, fsync of the folder.
+
+What lives here: the only way this program puts bytes on a disk. What does not: what the bytes are.
+An existing file is kept unless ``force``; a link is replaced, never followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+from attnviz.errors import AttnvizError, InputError, ResourceError, UsageError
+
+Content: TypeAlias = bytes | Callable[[BinaryIO], None]
+
+_TEMPORARY = ".attnviz-"
+_RESOURCE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG, errno.ENOMEM}
+
+
+def write_atomic(path: str | os.PathLike[str], content: Content, *, force: bool = False) -> Path:
+    """Write a file so that its name never holds a part of it.
+
+    Parameters
+    ----------
+    path
+        Where to; its folder must exist.
+    content
+        The bytes, or a function that writes them into an open binary file.
+    force
+        Replace an existing file.
+
+    Raises
+    ------
+    UsageError
+        The file exists and ``force`` is not given.
+    InputError
+        No such folder, a folder of that name, a name that cannot be, no permission.
+    ResourceError
+        Disk full, input/output error, read-only disk.
+    """
+    target = Path(path)
+    _check_target(target, force=force)
+    temporary = target.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}"
+    try:
+        _write_temporary(temporary, content)
+        _publish(temporary, target, force=force)
+        _sync_folder(target.parent)
+    except OSError as fault:
+        raise _explain(target, fault) from fault
+    finally:
+        temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
+    return target
+
+
+def write_folder_atomic(
+    path: str | os.PathLike[str], files: Mapping[str, Content], *, force: bool = False
+) -> Path:
+    """Write a folder of files so that its name never holds a part of them.
+
+    Raises
+    ------
+    UsageError, InputError, ResourceError
+        As ``write_atomic``; with ``force`` only a folder is replaced, never a file.
+    """
+    target = Path(os.path.normpath(path))
+    if target.exists() and not force:
+        raise UsageError(f"{target} exists: it is kept; give --force to replace it")
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{target} is a file: a folder cannot take its place")
+    temporary = target.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}"
+    old = temporary.with_name(temporary.name + "-old")
+    try:
+        temporary.mkdir()
+        for name, content in files.items():
+            _write_temporary(temporary / name, content)
+        _sync_folder(temporary)
+        if target.exists():
+            os.rename(target, old)
+        os.rename(temporary, target)
+        _sync_folder(target.parent)
+    except OSError as fault:
+        raise _explain(target, fault) from fault
+    finally:
+        for leftover in (temporary, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+    return target
+
+
+def _check_target(target: Path, *, force: bool) -> None:
+    try:
+        if target.is_dir() and not target.is_symlink():
+            raise InputError(f"{target} is a folder: give the name of a file in it")
+        if os.path.lexists(target) and not force:
+            raise UsageError(f"{target} exists: it is kept; give --force to replace it")
+    except (OSError, ValueError) as fault:
+        raise _explain(target, fault) from fault
+
+
+def _write_temporary(temporary: Path, content: Content) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
+        if isinstance(content, bytes):
+            file.write(content)
+        else:
+            content(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _publish(temporary: Path, target: Path, *, force: bool) -> None:
+    """Give the file its name; without force a name that appeared meanwhile is not replaced."""
+    if force:
+        os.replace(temporary, target)
+        return
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise UsageError(f"{target} exists: it is kept; give --force to replace it") from None
+    except OSError as fault:
+        if fault.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
+            raise
+        os.replace(temporary, target)  # a file system without hard links
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    handle = os.open(folder or ".", os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _explain(target: Path, fault: OSError | ValueError) -> AttnvizError:
+    if isinstance(fault, OSError) and fault.errno in _RESOURCE:
+        reason = os.strerror(fault.errno or 0)
+        return ResourceError(f"cannot write {target}: {reason}; free some space or choose another")
+    reason = getattr(fault, "strerror", None) or str(fault)
+    return InputError(f"cannot write {target}: {reason}; choose an existing, writable folder")
