@@ -181,6 +181,43 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerStack:
+    """The asked-for layers and heads as q, k and v, nothing L × S: what an interactive page carries.
+
+    Parameters
+    ----------
+    layers
+        One ``LayerHeads`` per layer, numpy float32 or float64, holding only the chosen heads; k and
+        v once per key/value head. A mask or bias that differs by head has H rows in that order.
+    heads
+        The source's numbers of the H query heads held.
+    kv_heads
+        The source's numbers of the K key/value heads held; query head h reads
+        h // (``source.n_heads`` // ``source.n_kv_heads``).
+    """
+
+    tokens: Tokens
+    source: SourceInfo
+    run: RunInfo
+    layers: tuple[LayerHeads, ...]
+    heads: tuple[int, ...]
+    kv_heads: tuple[int, ...]
+    key_tokens: Tokens | None = None
+    notices: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> Tokens:
+        """The tokens along the key axis: the text's own, but for cross attention."""
+        return self.key_tokens if self.key_tokens is not None else self.tokens
+
+    @property
+    def kv_index(self) -> tuple[int, ...]:
+        """For each query head held, the place of its key/value head in k and v."""
+        group = self.source.n_heads // self.source.n_kv_heads
+        return tuple(self.kv_heads.index(head // group) for head in self.heads)
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Every number of the asked-for layers and heads, dense: for texts up to the dense limit.
 
@@ -221,3 +258,15 @@ class Trace:
         from attnviz import registry
 
         return str(registry.load("formats", "json").dump_trace(self))
+
+    def _repr_html_(self) -> str | None:
+        """Show the interactive page in a notebook, inside a sandboxed frame."""
+        from attnviz import registry
+
+        return registry.load("formats", "html").notebook_html(self)  # type: ignore[no-any-return]
+
+    def _repr_png_(self) -> bytes | None:
+        """Show the heatmap in a notebook that takes pictures only."""
+        from attnviz import registry
+
+        return registry.load("formats", "html").notebook_png(self)  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ addresses, and counts of two-word sequences of the web. No training and no arith
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import subprocess
 import sys
@@ -211,7 +212,7 @@ def load_corpus() -> Corpus:
 
     def has_held_pair(text: str) -> bool:
         parts = words(text)
-        return any(pair in held_pairs for pair in zip(parts, parts[1:]))
+        return any(pair in held_pairs for pair in itertools.pairwise(parts))
 
     glosses, examples, lemma_lines = [], [], []
     for _, lemmas, gloss, quotes in entries:

@@ -9,14 +9,19 @@ No training here; the sentences are chosen by rule, see `select`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors import safe_open
 from tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from train import Block
 
 HERE = Path(__file__).resolve().parent
 HELD_OUT = HERE / "heldout.jsonl"
@@ -114,7 +119,7 @@ def load_cases(path: Path = HELD_OUT) -> list[Case]:
 
 def pair_positions(tokens: list[str], pairs: frozenset[tuple[str, str]]) -> Iterator[int]:
     """Yield where two tokens side by side are a compound."""
-    for i, pair in enumerate(zip(tokens, tokens[1:])):
+    for i, pair in enumerate(itertools.pairwise(tokens)):
         if pair in pairs:
             yield i
 
@@ -157,7 +162,9 @@ def select(tokenizer: Tokenizer) -> list[Case]:
     return chosen
 
 
-def print_shares(cases: list[Case], tokenizer: Tokenizer, single: Layer, eight: Layer | None) -> None:
+def print_shares(
+    cases: list[Case], tokenizer: Tokenizer, single: Layer, eight: Layer | None
+) -> None:
     """Print the share of compounds found, by group and by kind of attention."""
     rows: dict[str, Weigh] = {
         "sample": weigh_by(single),
@@ -171,7 +178,9 @@ def print_shares(cases: list[Case], tokenizer: Tokenizer, single: Layer, eight: 
         "pair seen": [c for c in cases if c.seen],
         "pair never seen": [c for c in cases if not c.seen],
     }
-    groups |= {s: [c for c in cases if c.source == s] for s in dict.fromkeys(c.source for c in cases)}
+    groups |= {
+        s: [c for c in cases if c.source == s] for s in dict.fromkeys(c.source for c in cases)
+    }
     print("| attention | " + " | ".join(f"{n} ({len(c)})" for n, c in groups.items()) + " |")
     print("|---|" + "---|" * len(groups))
     for name, weigh in rows.items():
@@ -210,12 +219,90 @@ EXAMPLES = (
 )
 
 
+def print_losses(folder: Path) -> None:
+    """Print the held-out loss of pointing at one's neighbours, beside two simpler attentions.
+
+    ``among a thousand`` is the training objective (`point` in train.py): candidates are the tokens
+    of about a hundred shuffled sentences. ``within the sentence`` is the same for what the shipped
+    layer does: softmax over its own sentence, itself included. ``frequency`` is the best key score
+    that knows nothing of the query, counted on the training text.
+    """
+    import torch
+    from corpus import load_corpus
+    from train import BLOCK, RARE, SINGLE, encode, encode_corpus, neighbours, point
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    layer = load_layer(folder / "sample.safetensors")
+    corpus = load_corpus()
+    text = encode_corpus(tokenizer, corpus)
+    query_V = torch.from_numpy(np.minimum(1, np.sqrt(RARE / text.frequency_V)))
+    mass_V = torch.zeros(len(text.frequency_V), dtype=torch.float64)
+    seen_V = torch.zeros_like(mass_V)
+    for block in _blocks(text.ids, text.starts, BLOCK, most=2000):
+        index_ND, share_ND = neighbours(block, SINGLE)
+        pull_ND = share_ND.double() * query_V[block.ids_N][:, None]
+        mass_V.index_add_(0, block.ids_N[index_ND].flatten(), pull_ND.flatten())
+        seen_V.index_add_(0, block.ids_N, torch.ones(len(block.ids_N), dtype=torch.float64))
+    frequency_V = torch.log((mass_V + 1e-3) / (seen_V + 1))
+    runs = [run for texts in corpus.held_out.values() for run in encode(tokenizer, list(texts))]
+    ids = np.array([i for run in runs for i in run], dtype=np.int64)
+    starts = np.cumsum([0] + [len(run) for run in runs])
+    totals: dict[tuple[str, str], list[float]] = {}
+    embedding = torch.from_numpy(layer.embedding)
+    w_q, w_k = torch.from_numpy(layer.w_q), torch.from_numpy(layer.w_k)
+    for block in _blocks(ids, starts, BLOCK, most=200):
+        x_ND = embedding[block.ids_N]
+        n = len(block.ids_N)
+        scored = {
+            "sample": (x_ND @ w_q) @ (x_ND @ w_k).mT * layer.scale,
+            "frequency": frequency_V[block.ids_N].expand(n, n),
+            "uniform": torch.zeros(n, n, dtype=torch.float64),
+        }
+        same_NN = block.sentence_N[:, None] == block.sentence_N
+        index_ND, share_ND = neighbours(block, SINGLE)
+        weight_N = query_V[block.ids_N]
+        for name, scores_NN in scored.items():
+            for place, entering in (
+                ("among a thousand", scores_NN),
+                ("within the sentence", scores_NN.masked_fill(~same_NN, -1e9)),
+            ):
+                loss = point(entering, index_ND, share_ND.double(), weight_N)
+                totals.setdefault((name, place), []).append(float(loss))
+    print("| attention | among a thousand tokens | within the sentence |\n|---|---:|---:|")
+    for name in ("sample", "frequency", "uniform"):
+        cells = (np.mean(totals[name, p]) for p in ("among a thousand", "within the sentence"))
+        print(f"| {name} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |")
+
+
+def _blocks(ids: np.ndarray, starts: np.ndarray, size: int, *, most: int) -> Iterator[Block]:
+    """Lay sentences, in an order shuffled once, into blocks of about ``size`` tokens."""
+    import torch
+    from train import Block
+
+    order = np.random.Generator(np.random.Philox(1)).permutation(len(starts) - 1)
+    runs: list[np.ndarray] = []
+    made = 0
+    for i in order:
+        runs.append(ids[starts[i] : starts[i + 1]])
+        if sum(map(len, runs)) < size:
+            continue
+        sentence = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
+        yield Block(torch.from_numpy(np.concatenate(runs)), torch.from_numpy(sentence))
+        runs, made = [], made + 1
+        if made == most:
+            return
+
+
 def main() -> None:
     """Select if asked, then print every figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--select", action="store_true", help="choose the sentences anew")
     parser.add_argument("--folder", type=Path, default=HERE, help="folder with the sample")
+    parser.add_argument("--loss", action="store_true", help="print the held-out losses only")
     options = parser.parse_args()
+    if options.loss:
+        print_losses(options.folder)
+        return
     tokenizer = Tokenizer.from_file(str(options.folder / "tokenizer.json"))
     if options.select:
         lines = (json.dumps(vars(case), ensure_ascii=False) for case in select(tokenizer))

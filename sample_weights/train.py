@@ -40,7 +40,7 @@ HEADS: tuple[tuple[str, dict[int, float]], ...] = (
     ("the token before", {-1: 1.0}),
     ("the second token after", {2: 1.0}),
     ("the second token before", {-2: 1.0}),
-    ("three to six tokens after", {d: 1.0 for d in range(3, 7)}),
+    ("three to six tokens after", dict.fromkeys(range(3, 7), 1.0)),
     ("three to six tokens before", {-d: 1.0 for d in range(3, 7)}),
     ("the tokens on both sides", {1: 1.0, -1: 1.0}),
     ("two to ten tokens away", {s * d: 1.0 for d in range(2, 11) for s in (1, -1)}),

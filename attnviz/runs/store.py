@@ -50,7 +50,7 @@ def write_atomic(path: str | os.PathLike[str], content: Content, *, force: bool 
         _write_temporary(temporary, content)
         _publish(temporary, target, force=force)
         _sync_folder(target.parent)
-    except OSError as fault:
+    except (OSError, ValueError) as fault:
         raise _explain(target, fault) from fault
     finally:
         temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
@@ -83,7 +83,7 @@ def write_folder_atomic(
             os.rename(target, old)
         os.rename(temporary, target)
         _sync_folder(target.parent)
-    except OSError as fault:
+    except (OSError, ValueError) as fault:
         raise _explain(target, fault) from fault
     finally:
         for leftover in (temporary, old):

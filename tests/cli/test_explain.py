@@ -304,5 +304,7 @@ def test_doctor_finds_the_arithmetic_right(cli: Cli) -> None:
 def test_doctor_fails_on_wrong_arithmetic(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     from attnviz.core import reference
 
-    monkeypatch.setattr(reference, "softmax", lambda s, sinks=None: (np.full_like(s, 0.3), s[..., 0]))
+    monkeypatch.setattr(
+        reference, "softmax", lambda s, sinks=None: (np.full_like(s, 0.3), s[..., 0])
+    )
     assert cli("doctor", "-f", "json").code == 1

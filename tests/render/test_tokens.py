@@ -6,6 +6,7 @@ import sys
 import unicodedata
 
 import pytest
+
 from attnviz.render.tokens import fit, visible
 
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+
 from attnviz.errors import InputError, ResourceError, UsageError
 from attnviz.runs import store
 from attnviz.runs.store import write_atomic, write_folder_atomic

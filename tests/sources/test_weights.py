@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import Result
+from safetensors.numpy import save_file
+
 from attnviz.errors import InputError, WeightsError
 from attnviz.sources.files import open_arrays, plan_content
 from attnviz.sources.weights import load_layer
-from conftest import Result
-from safetensors.numpy import save_file
 
 Cli = Callable[..., Result]
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document, Links, Matrix, Series, Shape, Text
+from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Text
 from attnviz.render.text import links_table, matrix_grid, series_table, table_grid, write_text
 
 SUFFIXES = (".md", ".markdown")
@@ -38,6 +38,10 @@ def escape(text: str) -> str:
 def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
     if isinstance(shape, Text):
         yield escape(write_text(shape, screen))
+        return
+    if isinstance(shape, Heatmap):
+        for panel in shape.panels:
+            yield from _lines(panel, screen)
         return
     if isinstance(shape, Links):
         shape = links_table(shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document, Links, Matrix, Series, Shape, Text
+from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Text
 from attnviz.render.text import (
     Grid,
     column_blocks,
@@ -31,6 +31,10 @@ def render(document: Document, screen: Screen) -> str:
 def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
     if isinstance(shape, Text):
         yield from _wrap(write_text(shape, screen), screen)
+        return
+    if isinstance(shape, Heatmap):
+        for panel in shape.panels:
+            yield from _lines(panel, screen)
         return
     if isinstance(shape, Links):
         shape = links_table(shape)

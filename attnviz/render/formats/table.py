@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.render.colors import color_of, ink_on
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document, Links, Matrix, Series, Shape, Table, Text
+from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Table, Text
 from attnviz.render.text import Grid, column_blocks, matrix_grid, table_grid, write_text
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ def _draw(shape: Shape, console: Console, screen: Screen) -> None:
         _draw_grid(matrix_grid(shape, screen), shape, console, screen)
     elif isinstance(shape, Table):
         _draw_grid(table_grid(shape, screen), shape, console, screen)
+    elif isinstance(shape, Heatmap):
+        for panel in shape.panels:
+            _draw(panel, console, screen)
     elif isinstance(shape, Links | Series):
         from attnviz.render.text import links_table, series_table
 

@@ -31,7 +31,7 @@ def view(trace: Trace, *, stages: Sequence[str] = ()) -> Document:
         Names out of ``SHOWN``; all that exist where empty.
     """
     wanted = tuple(stages) or SHOWN
-    shapes: list[Shape] = [_headline(trace)]
+    shapes: list[Shape] = [_headline(trace), *origin_note(trace)]
     if "tokens" in wanted:
         shapes.append(token_table(trace.tokens, "Tokens"))
         if trace.key_tokens is not None:
@@ -100,6 +100,11 @@ def _headline(trace: Trace) -> Text:
         ),
         role="title",
     )
+
+
+def origin_note(trace: Trace) -> tuple[Text, ...]:
+    """Say in one line what the weights are and what they can show, where the source knows."""
+    return (Text((Label(trace.source.origin),), role="note"),) if trace.source.origin else ()
 
 
 def _where(trace: Trace, layer: int, head: int) -> str:

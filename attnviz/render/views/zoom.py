@@ -28,7 +28,11 @@ def view(trace: Trace, *, queries: Sequence[int]) -> Document:
     """
     if "scores" not in trace.stages:
         raise UsageError("--token follows one head at a time: choose --head N instead of mean")
-    shapes: list[Shape] = [walk._headline(trace), walk.token_table(trace.tokens, "Tokens")]
+    shapes: list[Shape] = [
+        walk._headline(trace),
+        *walk.origin_note(trace),
+        walk.token_table(trace.tokens, "Tokens"),
+    ]
     for i in range(len(trace.layers)):
         for j in range(len(trace.heads)):
             for query in queries:

@@ -6,6 +6,7 @@ headers (``npy``). Names from strangers become file names only where they can do
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -113,7 +114,7 @@ def writers(
                 f"{quote(name)} cannot be a file name: choose .safetensors or .npz instead"
             )
     folded = sorted((name.casefold(), name) for name in every)
-    for (fold, name), (next_fold, next_name) in zip(folded, folded[1:], strict=False):
+    for (fold, name), (next_fold, next_name) in itertools.pairwise(folded):
         if fold == next_fold:
             raise WeightsError(
                 f"{listed((name, next_name))} differ only in case and would be one file on some "

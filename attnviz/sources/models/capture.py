@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -350,6 +350,4 @@ def _find_prescale(module: torch.nn.Module, scaling: float | None) -> float | No
 
 
 def _with(record: Record, output: torch.Tensor, steps: Mapping[str, torch.Tensor]) -> Record:
-    from dataclasses import replace
-
     return replace(record, output=output, steps=steps)

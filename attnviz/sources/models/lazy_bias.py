@@ -39,7 +39,7 @@ class LazyBias(torch.Tensor):
         )
         return made
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"LazyBias{tuple(self.shape)}"
 
     @classmethod
@@ -63,7 +63,7 @@ def lazy_position_bias(model: torch.nn.Module) -> Iterator[None]:
     """
     patched = [m for m in model.modules() if _is_t5_like(m)]
     for module in patched:
-        module.compute_bias = _lazily(module.compute_bias, module)  # type: ignore[assignment]
+        module.compute_bias = _lazily(module.compute_bias, module)
     try:
         yield
     finally:
@@ -82,7 +82,8 @@ def _is_t5_like(module: torch.nn.Module) -> bool:
 
 
 def _lazily(compute: Any, module: torch.nn.Module) -> Any:
-    weight: torch.Tensor = module.relative_attention_bias.weight  # type: ignore[union-attr,assignment]
+    table: Any = module.relative_attention_bias
+    weight: torch.Tensor = table.weight
 
     def compute_bias(
         query_length: int, key_length: int, device: Any = None, past_seen_tokens: Any = 0

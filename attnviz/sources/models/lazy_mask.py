@@ -82,7 +82,7 @@ class LazyMask(torch.Tensor):
         zero = torch.zeros((), dtype=self.dtype, device=self.device)
         return torch.where(self.visible(), zero, hidden)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"LazyMask{tuple(self.shape)}"
 
     @classmethod
@@ -196,7 +196,8 @@ def read_rule(mask: LazyMask, cut: Cut) -> MaskRule:
         rows = torch.as_tensor(query, device=mask.device) + first_query
         columns = torch.as_tensor(key, device=mask.device) + first_key
         batch = torch.full_like(rows, cut.batch)
-        return mask.rule(batch, torch.zeros_like(rows), rows, columns)
+        seen = mask.rule(batch, torch.zeros_like(rows), rows, columns)
+        return seen if isinstance(query, torch.Tensor) else seen.cpu().numpy()
 
     return MaskRule(where=where)
 

@@ -1,0 +1,191 @@
+"""The model's own tokenizer, opened within bounds, with padding and truncation off.
+
+What lives here: opening it as the library would for this model, and what it adds to a text. What
+does not: labels (``sources.labels``), single layers' vocabularies (``sources.tokenize``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attnviz.errors import InputError
+from attnviz.records import Tokens
+from attnviz.sources.labels import Family, read_family, tokens_of
+from attnviz.sources.models.files import read_json
+from attnviz.sources.models.library import load_transformers
+
+_MAX_BYTES = 64 << 20
+_MAX_PADDING = 1 << 20
+_PROBE = "a"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTokenizer:
+    """A tokenizer in use: ``tokenize(text)`` gives what the model's own call would, labelled.
+
+    Parameters
+    ----------
+    tokenizer : tokenizers.Tokenizer
+    name
+        Kind and what it adds, for people: ``WordPiece, adds [CLS] … [SEP]``.
+    sha256
+        Of its serialised form.
+    """
+
+    tokenizer: Any
+    family: Family
+    name: str
+    sha256: str
+    notices: tuple[str, ...] = ()
+
+    def tokenize(self, text: str, *, max_tokens: int | None = None) -> Tokens:
+        """Cut a text; beyond ``max_tokens`` it is shortened at a token's end, which is told."""
+        tokens = self._cut(text)
+        if max_tokens is None or len(tokens) <= max_tokens:
+            return tokens
+        n_added = sum(span is None for span in tokens.spans)
+        if max_tokens <= n_added:
+            raise InputError(
+                f"--max-tokens {max_tokens} leaves no room: the tokenizer itself adds {n_added}"
+            )
+        spans = [span for span in tokens.spans if span is not None]
+        shorter, room = tokens, max_tokens - n_added
+        while len(shorter) > max_tokens and room > 0:
+            end = spans[room - 1][1] if room < len(spans) else len(text)
+            shorter = self._cut(text[:end])
+            room -= max(1, len(shorter) - max_tokens)
+        kept = len(shorter.text)
+        told = (
+            f"cut to {len(shorter)} of {len(tokens)} tokens (--max-tokens {max_tokens}): the last "
+            f"{len(text) - kept} of {len(text)} characters, from {text[kept : kept + 24]!r} on, are left out"
+        )
+        return replace(shorter, notices=(*shorter.notices, told))
+
+    def _cut(self, text: str) -> Tokens:
+        return guard("the tokenizer", lambda: tokens_of(self.tokenizer, text, family=self.family))
+
+
+def guard(name: str, work: Callable[[], T]) -> T:
+    """Do what may make the tokenizer library fail or panic; faults become one line.
+
+    The library's panics are no ``Exception``; Ctrl-C and exits pass through.
+    """
+    try:
+        return work()
+    except InputError:
+        raise
+    except Exception as fault:
+        raise InputError(f"{name} does not work: {_one_line(fault)}") from fault
+    except BaseException as fault:
+        if type(fault).__name__ != "PanicException":
+            raise
+        raise InputError(f"{name} makes its library panic: it is damaged or hostile") from fault
+
+
+def open_tokenizer(folder: Path) -> ModelTokenizer:
+    """Open a model's tokenizer as the library would for this model, so that ids are the model's.
+
+    Raises
+    ------
+    InputError
+        None there, too large, damaged, bringing its own code, or without source offsets.
+    """
+    check_files(folder)
+    transformers = load_transformers()
+
+    def load() -> Any:
+        made = transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+        return getattr(made, "backend_tokenizer", None)
+
+    notices: tuple[str, ...] = ()
+    try:
+        tokenizer = guard("the tokenizer", load)
+    except InputError:
+        if not (folder / "tokenizer.json").is_file():
+            raise
+        tokenizer = open_raw(folder / "tokenizer.json")
+        notices = ("tokenizer.json is used as it is: the library cannot build this tokenizer",)
+    if tokenizer is None or not hasattr(tokenizer, "no_padding"):
+        raise InputError(
+            f"{folder.name} has a tokenizer without source offsets: save it as tokenizer.json"
+        )
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return describe(tokenizer, notices)
+
+
+def describe(tokenizer: Any, notices: tuple[str, ...] = ()) -> ModelTokenizer:
+    """Read kind, additions and hash of a ``tokenizers.Tokenizer`` with padding off."""
+    family = guard("the tokenizer", lambda: read_family(tokenizer))
+    probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family))
+    digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+    name = f"{family_name(family)}, adds {added_by(probe)}"
+    return ModelTokenizer(tokenizer, family, name, digest, notices)
+
+
+def check_files(folder: Path) -> None:
+    """Refuse tokenizer files that are too large, bring code, or pad without bound."""
+    for file in folder.glob("*token*"):
+        if file.is_file() and file.stat().st_size > _MAX_BYTES:
+            raise InputError(f"{file.name} has {file.stat().st_size} bytes: at most {_MAX_BYTES}")
+    settings = folder / "tokenizer_config.json"
+    if settings.is_file() and "auto_map" in read_json(settings):
+        raise InputError(
+            f"{folder.name} brings its own tokenizer code (auto_map in tokenizer_config.json): "
+            "code from a model folder is never run"
+        )
+    if (folder / "tokenizer.json").is_file():
+        open_raw(folder / "tokenizer.json")
+
+
+def open_raw(path: Path) -> Any:
+    """Open a ``tokenizer.json`` with nothing but the ``tokenizers`` library, padding off.
+
+    Returns
+    -------
+    tokenizers.Tokenizer
+    """
+    from tokenizers import Tokenizer
+
+    if path.stat().st_size > _MAX_BYTES:
+        raise InputError(f"{path.name} has {path.stat().st_size} bytes: at most {_MAX_BYTES}")
+    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(path.read_bytes()))
+    padding = tokenizer.padding or {}
+    if (padding.get("length") or 0) > _MAX_PADDING:
+        raise InputError(f"{path.name} pads every text to {padding['length']} tokens")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def family_name(family: Family) -> str:
+    """Return the kind of a tokenizer for people.
+
+    Examples
+    --------
+    >>> family_name(Family("byte-level", "BPE")), family_name(Family("wordpiece", "WordPiece"))
+    ('byte-level BPE', 'WordPiece')
+    """
+    prefix = {"byte-level": "byte-level ", "metaspace": "SentencePiece "}.get(family.kind, "")
+    return f"{prefix}{family.algorithm}"
+
+
+def added_by(probe: Tokens) -> str:
+    """Return what a tokenizer put around a text: ``[CLS] … [SEP]``, or ``nothing``."""
+    inside = [i for i, span in enumerate(probe.spans) if span is not None]
+    first, last = (inside[0], inside[-1]) if inside else (0, -1)
+    before, after = probe.pieces[:first], probe.pieces[last + 1 :]
+    if not (before or after):
+        return "nothing"
+    return " ".join([*before, "…", *after])
+
+
+def _one_line(fault: Exception) -> str:
+    return " ".join(str(fault).split())[:200] or type(fault).__name__
