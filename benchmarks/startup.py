@@ -61,9 +61,7 @@ def time_process(command: list[str]) -> float:
     """Return the wall-clock seconds of one run, output read through a pipe."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     started = time.perf_counter()
-    subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    )
+    subprocess.run(command, check=True, capture_output=True, env=environment)
     return time.perf_counter() - started
 
 

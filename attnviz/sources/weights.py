@@ -49,10 +49,9 @@ class Loaded:
 
 def sample_folder() -> Path:
     """Return the folder of the bundled samples: in the wheel, or in the checkout."""
-    from attnviz import __file__ as package
-
-    inside = Path(package).parent / "_sample"
-    return inside if inside.is_dir() else Path(package).parents[1] / "sample_weights"
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "_sample"
+    return inside if inside.is_dir() else package.parent / "sample_weights"
 
 
 def resolve(spec: str) -> Path:

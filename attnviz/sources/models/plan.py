@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -122,13 +123,13 @@ def make_plan(
         if not records:
             continue
         plan = Plan(route, _name_calls(body, records, probe), None, 0.0)
-        fault, difference = _compare(plan, records, theirs, dtype)
+        why_not, difference = _compare(plan, records, theirs, dtype)
         hidden = hidden_difference(reference, outputs)
-        if fault is None and hidden > 100 * TOLERANCE[dtype]:
-            fault = f"final states differ by {hidden:.1e} with attention recomputed"
-        if fault is None:
+        if why_not is None and hidden > 100 * TOLERANCE[dtype]:
+            why_not = f"final states differ by {hidden:.1e} with attention recomputed"
+        if why_not is None:
             return Plan(route, plan.calls, difference, hidden)
-        refusals.append(fault)
+        refusals.append(why_not)
     if not theirs and not refusals:
         raise InputError(f"{name} has no softmax attention at all: there is nothing to show")
     reason = (
@@ -242,9 +243,7 @@ def _name_calls(body: torch.nn.Module, records: Sequence[Record], probe: Probe) 
     for kind in KINDS:
         places = [i for i, k in enumerate(kinds) if k == kind]
         numbers = [_first_number(names.get(id(records[i].module), "")) for i in places]
-        rising = all(
-            a is not None and b is not None and a < b for a, b in zip(numbers, numbers[1:])
-        )
+        rising = all(a is not None and b is not None and a < b for a, b in pairwise(numbers))
         is_named = rising and bool(numbers) and numbers[0] is not None
         for order, (i, number) in enumerate(zip(places, numbers)):
             layers[i] = number if is_named and number is not None else order

@@ -1,0 +1,97 @@
+"""Turn a GGUF file into a model folder once, in the local cache, keyed by the file's hash.
+
+What lives here: the conversion by the library's own reader, and the space check. What does not:
+reading GGUF (``gguf``); opening the folder, which is then a model like any other (``loading``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from attnviz.errors import InputError, ResourceError
+from attnviz.sources.models.cache import cache_folder, new_folder, sha256_of
+from attnviz.sources.models.gguf import Gguf, read_gguf
+from attnviz.sources.models.library import load_transformers, require, version_of
+from attnviz.sources.models.tokenizer import guard
+
+_FLOAT_BYTES = 4
+
+
+def converted(path: Path, *, notify: Callable[[str], None] = lambda _: None) -> Path:
+    """Return the model folder of a GGUF file, made on first use.
+
+    Parameters
+    ----------
+    path
+        The file; it is checked before the library sees it.
+    notify
+        Told, once, that and where a conversion takes place.
+
+    Raises
+    ------
+    InputError
+        Not a sound file, or an architecture that the library cannot read.
+    ResourceError
+        No room for the float32 weights.
+
+    Notes
+    -----
+    The first time 10 to 40 seconds for 135 M parameters, all of it in the library; afterwards
+    nothing. The folder holds float32 weights: 4 bytes a parameter.
+    """
+    require("transformers", "accelerate", "gguf")
+    file = read_gguf(path)
+    version = version_of("transformers")
+    target = cache_folder() / "gguf" / f"{sha256_of(path)}-{version}"
+    if (target / "config.json").is_file():
+        return target
+    _check_room(file, target)
+    notify(f"converting {path.name} once (later runs skip this) into {target.parent}")
+    try:
+        with new_folder(target) as folder:
+            _convert(path, folder)
+    except OSError as fault:
+        raise ResourceError(
+            f"cannot write the converted model: {fault.strerror or fault}"
+        ) from fault
+    return target
+
+
+def _convert(path: Path, folder: Path) -> None:
+    transformers = load_transformers()
+    where = {"local_files_only": True, "trust_remote_code": False, "gguf_file": path.name}
+
+    def make_model() -> None:
+        kind = transformers.AutoModelForCausalLM
+        try:
+            model = kind.from_pretrained(str(path.parent), **where)
+        except ValueError:
+            model = transformers.AutoModel.from_pretrained(str(path.parent), **where)
+        with contextlib.suppress(AttributeError):
+            del model.config.quantization_config
+        model.hf_quantizer = None
+        model.save_pretrained(str(folder))
+
+    def make_tokenizer() -> None:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(path.parent), **where)
+        tokenizer.save_pretrained(str(folder))
+
+    guard(f"the model in {path.name}", make_model)
+    guard(f"the tokenizer in {path.name}", make_tokenizer)
+    if not any(folder.glob("*.safetensors")):
+        raise InputError(f"{path.name} gave no weights")
+
+
+def _check_room(file: Gguf, target: Path) -> None:
+    wanted = _FLOAT_BYTES * sum(math.prod(tensor.shape) for tensor in file.tensors.values())
+    place = next(p for p in target.parents if p.exists())
+    free = shutil.disk_usage(place).free
+    if wanted * 1.1 > free:
+        raise ResourceError(
+            f"{file.path.name} takes {wanted / 1e9:.1f} GB as float32, but {place} has "
+            f"{free / 1e9:.1f} GB free: set XDG_CACHE_HOME to a larger disk"
+        )
