@@ -6,10 +6,12 @@ An existing file is kept unless ``force``; a link is replaced, never followed.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -53,7 +55,9 @@ def write_atomic(path: str | os.PathLike[str], content: Content, *, force: bool 
     except (OSError, ValueError) as fault:
         raise _explain(target, fault) from fault
     finally:
-        temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
+        # whatever hinders this (no such folder, a name that cannot be) was reported already
+        with contextlib.suppress(OSError, ValueError):
+            os.unlink(temporary)
     return target
 
 
@@ -65,13 +69,11 @@ def write_folder_atomic(
     Raises
     ------
     UsageError, InputError, ResourceError
-        As ``write_atomic``; with ``force`` only a folder is replaced, never a file.
+        As ``write_atomic``; with ``force`` only a folder is replaced, and only one that holds
+        nothing but files with the endings of the new ones.
     """
     target = Path(os.path.normpath(path))
-    if target.exists() and not force:
-        raise UsageError(f"{target} exists: it is kept; give --force to replace it")
-    if target.exists() and not target.is_dir():
-        raise UsageError(f"{target} is a file: a folder cannot take its place")
+    _check_folder_target(target, {Path(name).suffix for name in files}, force=force)
     temporary = target.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}"
     old = temporary.with_name(temporary.name + "-old")
     try:
@@ -79,16 +81,52 @@ def write_folder_atomic(
         for name, content in files.items():
             _write_temporary(temporary / name, content)
         _sync_folder(temporary)
-        if target.exists():
-            os.rename(target, old)
-        os.rename(temporary, target)
+        _publish_folder(temporary, target, old)
         _sync_folder(target.parent)
     except (OSError, ValueError) as fault:
         raise _explain(target, fault) from fault
     finally:
-        for leftover in (temporary, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
     return target
+
+
+def _check_folder_target(target: Path, endings: set[str], *, force: bool) -> None:
+    """Keep what is there; with force, keep whatever is more than an older run's own files."""
+    try:
+        if not os.path.lexists(target):
+            return
+        if not force:
+            raise UsageError(f"{target} exists: it is kept; give --force to replace it")
+        if target.is_symlink() or not target.is_dir():
+            raise UsageError(f"{target} is no folder: a folder cannot take its place")
+        with os.scandir(target) as found:
+            others = sorted(
+                entry.name
+                for entry in found
+                if not entry.is_file(follow_symlinks=False)
+                or Path(entry.name).suffix not in endings
+            )
+    except (OSError, ValueError) as fault:
+        raise _explain(target, fault) from fault
+    if others:
+        raise UsageError(
+            f"{target} holds more than {', '.join(sorted(endings))} files ({others[0]!r}): "
+            "it is kept even with --force; choose another name"
+        )
+
+
+def _publish_folder(temporary: Path, target: Path, old: Path) -> None:
+    """Give the folder its name; the one it replaces comes back if that fails."""
+    if not os.path.lexists(target):
+        os.rename(temporary, target)
+        return
+    os.rename(target, old)
+    try:
+        os.rename(temporary, target)
+    except BaseException:
+        os.rename(old, target)
+        raise
 
 
 def _check_target(target: Path, *, force: bool) -> None:
@@ -97,8 +135,14 @@ def _check_target(target: Path, *, force: bool) -> None:
             raise InputError(f"{target} is a folder: give the name of a file in it")
         if os.path.lexists(target) and not force:
             raise UsageError(f"{target} exists: it is kept; give --force to replace it")
+        if os.path.lexists(target) and not _is_replaceable(os.lstat(target).st_mode):
+            raise InputError(f"{target} is a device or a pipe: give the name of a plain file")
     except (OSError, ValueError) as fault:
         raise _explain(target, fault) from fault
+
+
+def _is_replaceable(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
 def _write_temporary(temporary: Path, content: Content) -> None:

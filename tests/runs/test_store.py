@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -75,9 +78,105 @@ def test_impossible_names(tmp_path: Path) -> None:
 
 def test_a_folder_is_whole(tmp_path: Path) -> None:
     target = tmp_path / "layer"
-    write_folder_atomic(target, {"a": b"1", "b": b"2"})
+    write_folder_atomic(target, {"a.npy": b"1", "b.npy": b"2"})
     with pytest.raises(UsageError):
-        write_folder_atomic(target, {"a": b"3"})
-    write_folder_atomic(target, {"c": b"3"}, force=True)
-    assert os.listdir(target) == ["c"]
+        write_folder_atomic(target, {"a.npy": b"3"})
+    write_folder_atomic(target, {"c.npy": b"3"}, force=True)
+    assert os.listdir(target) == ["c.npy"]
     assert os.listdir(tmp_path) == ["layer"]
+
+
+def test_a_folder_of_other_files_is_kept_even_with_force(tmp_path: Path) -> None:
+    target = tmp_path / "home"
+    target.mkdir()
+    (target / "w_q.npy").write_bytes(b"1")
+    (target / "thesis.txt").write_bytes(b"mine")
+    with pytest.raises(UsageError, match=r"thesis\.txt"):
+        write_folder_atomic(target, {"w_q.npy": b"2"}, force=True)
+    assert (target / "w_q.npy").read_bytes() == b"1"
+    for other in ("file", "link"):
+        path = tmp_path / other
+        path.write_bytes(b"x") if other == "file" else path.symlink_to(target)
+        with pytest.raises(UsageError, match="is no folder"):
+            write_folder_atomic(path, {"w_q.npy": b"2"}, force=True)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_folder_comes_back_when_its_successor_cannot_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    target = tmp_path / "layer"
+    write_folder_atomic(target, {"a.npy": b"old"})
+    rename, calls = os.rename, []
+
+    def fail(*names: object) -> None:
+        calls.append(names)
+        if len(calls) == failing:
+            raise OSError(errno.EIO, "broken")
+        rename(*names)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store.os, "rename", fail)
+    with pytest.raises(ResourceError, match="cannot write"):
+        write_folder_atomic(target, {"a.npy": b"new"}, force=True)
+    monkeypatch.undo()
+    assert (target / "a.npy").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["layer"]
+
+
+def test_a_device_is_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for force in (False, True):
+        with pytest.raises((InputError, UsageError)):
+            write_atomic(pipe, b"x", force=force)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_of_writers_that_race_exactly_one_wins(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+
+    def slow(file: BinaryIO) -> None:
+        file.write(b"late")
+        path.write_bytes(b"first")
+
+    with pytest.raises(UsageError, match="--force"):
+        write_atomic(path, slow)
+    assert path.read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from attnviz.runs import store
+wanted, count = int(sys.argv[2]), 0
+def hooked(name):
+    real = getattr(os, name)
+    def call(*args, **kwargs):
+        global count
+        count += 1
+        if count == wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+    return call
+class Hooked:
+    def __getattr__(self, name):
+        return getattr(os, name)
+for name in ("open", "fsync", "link", "replace", "unlink", "close"):
+    setattr(Hooked, name, staticmethod(hooked(name)))
+store.os = Hooked()
+store.write_atomic(Path(sys.argv[1]), b"new" * 100_000, force=True)
+"""
+
+
+def test_killed_at_any_call_the_name_holds_old_or_new(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for nth in range(1, 30):
+        path.write_bytes(b"old")
+        done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(nth)], check=False)
+        assert path.read_bytes() in (b"old", b"new" * 100_000)
+        if done.returncode == 0:
+            assert nth > 4
+            return
+        assert done.returncode == -signal.SIGKILL
+    raise AssertionError("the run never came to its end")
