@@ -118,9 +118,8 @@ def capture(
 
     Notes
     -----
-    The model must have been switched by ``set_attn_implementation(NAME)``.
+    The model must have been switched to ``NAME`` (``planning.switch``).
     """
-    register()
     session = _Session(consume, calls, steps)
     token = _session.set(session)
     try:

@@ -7,6 +7,7 @@ reading GGUF (``gguf``); opening the folder, which is then a model like any othe
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import shutil
 from collections.abc import Callable
@@ -80,8 +81,9 @@ def _convert(path: Path, folder: Path) -> None:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(path.parent), **where)
         tokenizer.save_pretrained(str(folder))
 
-    guard(f"the model in {path.name}", make_model)
-    guard(f"the tokenizer in {path.name}", make_tokenizer)
+    with contextlib.redirect_stderr(io.StringIO()):  # the library's progress bars
+        guard(f"the model in {path.name}", make_model)
+        guard(f"the tokenizer in {path.name}", make_tokenizer)
     if not any(folder.glob("*.safetensors")):
         raise InputError(f"{path.name} gave no weights")
 

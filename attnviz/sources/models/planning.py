@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from attnviz.errors import InputError
-from attnviz.sources.models.capture import NAME, Record, capture, formula_rows
+from attnviz.sources.models.capture import NAME, Record, capture, formula_rows, register
 from attnviz.sources.models.lazy_bias import lazy_position_bias
 from attnviz.sources.models.tap import tap
 
@@ -162,6 +162,8 @@ def _run_route(
 
 def switch(model: Any, implementation: str) -> None:
     """Choose a model's attention function; one that lacks the choice stays as it is."""
+    if implementation == NAME:
+        register()
     try:
         model.set_attn_implementation(implementation)
     except (ValueError, KeyError, ImportError):

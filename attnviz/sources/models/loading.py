@@ -1,0 +1,254 @@
+"""Build a model from its files: checked first, offline, nothing of it executed.
+
+What lives here: files → a ``torch`` model that runs ids forward. What does not: finding files
+(``files``), what its attention does (``planning``), texts (``transformers_``).
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from attnviz.errors import InputError, ResourceError
+from attnviz.sources.models.files import ModelFiles, read_config, read_header
+from attnviz.sources.models.library import load_transformers
+from attnviz.sources.models.planning import Probe
+from attnviz.sources.models.tokenizer import guard
+
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+_SPARE_PARAMETERS = 4_000_000
+_UNUSED_PARTS = (
+    "pooler",
+    "lm_head",
+    "score",
+    "classifier",
+    "cls.",
+    "qa_outputs",
+    "final_logits_bias",
+)
+_PROBE_TOKENS = (12, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model in memory, ready to run ids forward.
+
+    Parameters
+    ----------
+    model
+        As the library made it, with its head where it has one.
+    body
+        The part that is run: without a head, and only the text part of two-part models.
+    """
+
+    model: Any
+    body: Any
+    config: Any
+    dtype: str
+    device: torch.device
+    is_encoder_decoder: bool
+
+    def forward(
+        self,
+        ids: Sequence[Sequence[int]],
+        *,
+        real: Sequence[tuple[int, int]] | None = None,
+        decoder_ids: Sequence[Sequence[int]] | None = None,
+        output_attentions: bool = False,
+    ) -> Any:
+        """Run ids forward without a cache.
+
+        Parameters
+        ----------
+        ids
+            B rows of one length.
+        real
+            Half-open range of each row's real tokens, the rest being padding; positions are
+            counted from a row's first real token. All are real where None.
+        decoder_ids
+            B rows for the decoder of an encoder-decoder.
+        """
+        accepted = inspect.signature(self.body.forward).parameters
+        inputs = torch.tensor([list(row) for row in ids], device=self.device)
+        mask = torch.ones_like(inputs)
+        named: dict[str, Any] = {"input_ids": inputs}
+        if real is not None:
+            place = torch.arange(inputs.shape[1], device=self.device)[None]
+            ends = torch.tensor([list(pair) for pair in real], device=self.device)
+            mask = ((place >= ends[:, :1]) & (place < ends[:, 1:])).long()
+            counts_itself = self.config.model_type in _OWN_POSITIONS
+            is_shifted = "position_ids" in accepted and any(start for start, _ in real)
+            if is_shifted and not counts_itself:
+                named["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+        named["attention_mask"] = mask
+        if decoder_ids is not None:
+            rows = [list(row) for row in decoder_ids]
+            named["decoder_input_ids"] = torch.tensor(rows, device=self.device)
+        if "use_cache" in accepted:
+            named["use_cache"] = False
+        if output_attentions:
+            named["output_attentions"] = True
+        return self.body(**named, return_dict=True)
+
+    def probe(self) -> Probe:
+        """Return a short forward pass over fixed ids for the self-check."""
+        n_words = int(getattr(self.config, "vocab_size", 0) or 64)
+        limit = max_positions(self.config) or _PROBE_TOKENS[0]
+        lengths = [min(n, limit) for n in _PROBE_TOKENS]
+        first, second = ([[(7 * i + 11) % n_words for i in range(n)]] for n in lengths)
+        decoder = second if self.is_encoder_decoder else None
+
+        def run(**options: Any) -> Any:
+            return self.forward(first, decoder_ids=decoder, **options)
+
+        return Probe(run, 1, lengths[0], lengths[1] if self.is_encoder_decoder else 0)
+
+
+_OWN_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "opt", "mpnet", "xlnet"})
+
+
+def load(files: ModelFiles, *, device: torch.device, dtype: str) -> Loaded:
+    """Load a model folder.
+
+    Parameters
+    ----------
+    files
+        Of kind ``safetensors``; a GGUF file is converted first.
+    device, dtype
+        Where and in what precision the model itself runs.
+
+    Raises
+    ------
+    InputError
+        A config that describes another model than the files hold, missing weights, or an
+        architecture the library does not know.
+    ResourceError
+        Not enough memory.
+    """
+    raw = read_config(files.folder)
+    shapes = [shape for path in files.weights for _, shape in read_header(path).values()]
+    held = sum(math.prod(shape) for shape in shapes)
+    transformers = load_transformers()
+    name = files.name
+    config = guard(
+        f"the config of {name}",
+        lambda: transformers.AutoConfig.from_pretrained(
+            str(files.folder), local_files_only=True, trust_remote_code=False
+        ),
+    )
+    kind = _choose_class(transformers, raw)
+    check_size(name, lambda: _skeleton(kind, config), held, DTYPES[dtype])
+
+    def build() -> Any:
+        return kind.from_pretrained(
+            str(files.folder),
+            config=config,
+            dtype=DTYPES[dtype],
+            attn_implementation="eager",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+
+    try:
+        model, report = guard(f"the model {name}", build)
+        model = model.eval().requires_grad_(False).to(device)
+    except torch.OutOfMemoryError as fault:
+        raise ResourceError(f"{name} does not fit into the memory of {device}") from fault
+    missing = [key for key in report["missing_keys"] if not any(p in key for p in _UNUSED_PARTS)]
+    if missing:
+        raise InputError(
+            f"{name} lacks {len(missing)} tensors of its architecture, first {missing[0][:80]!r}: "
+            "random numbers in their place would be shown as the model's"
+        )
+    return wrap(model, config=config, dtype=dtype, device=device)
+
+
+def wrap(model: Any, *, config: Any = None, dtype: str = "float32", device: Any = "cpu") -> Loaded:
+    """Make a built model ready to run: pick the part of it that reads text."""
+    config = model.config if config is None else config
+    body = model
+    if not getattr(config, "is_encoder_decoder", False):
+        body = getattr(model, "base_model", model)
+        if hasattr(config, "vision_config") and hasattr(body, "text_model"):
+            body = body.text_model
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    is_pair = bool(getattr(config, "is_encoder_decoder", False))
+    return Loaded(model, body, config if is_pair else text, dtype, torch.device(device), is_pair)
+
+
+def _choose_class(transformers: Any, config: dict[str, Any]) -> Any:
+    """Return the class with a language head where the folder was saved with one."""
+    listed = config.get("architectures")
+    wanted = str(listed[0]) if isinstance(listed, list) and listed else ""
+    auto = transformers.models.auto.modeling_auto
+    if wanted in set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
+        return transformers.AutoModelForCausalLM
+    if wanted in set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values()):
+        return transformers.AutoModelForSeq2SeqLM
+    return transformers.AutoModel
+
+
+def _skeleton(kind: Any, config: Any) -> Any:
+    with torch.device("meta"):
+        return kind.from_config(config)
+
+
+def check_size(name: str, make_skeleton: Any, held: int, dtype: torch.dtype) -> None:
+    """Refuse a config that describes more numbers than the files hold, or than memory takes."""
+    skeleton = guard(f"the config of {name}", make_skeleton)
+    wanted = sum(parameter.numel() for parameter in skeleton.parameters())
+    extra = sum(buffer.numel() * buffer.element_size() for buffer in skeleton.buffers())
+    if wanted > 1.5 * held + _SPARE_PARAMETERS or extra > 1 << 30:
+        raise InputError(
+            f"{name}: its config describes {wanted} parameters, its files hold {held} numbers: "
+            "they do not belong together"
+        )
+    needed, free = wanted * dtype.itemsize, available_bytes()
+    if free is not None and needed > free:
+        raise ResourceError(
+            f"{name} needs {needed / 1e9:.1f} GB as {str(dtype).removeprefix('torch.')}, "
+            f"{free / 1e9:.1f} GB are free: try --dtype bfloat16"
+        )
+
+
+def available_bytes() -> int | None:
+    """Return the memory that can be had without swapping, where the system says."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as stream:
+            for line in stream:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def max_positions(config: Any) -> int | None:
+    """Return how many tokens a model has positions for; None where nothing bounds them.
+
+    Models with relative positions (T5, ALiBi, XLNet) have no bound. RoBERTa's table begins with
+    two rows that are never used.
+    """
+    kind = getattr(config, "model_type", "")
+    if kind in {"t5", "mt5", "umt5", "longt5", "bloom", "mpt", "xlnet", "switch_transformers"}:
+        return None
+    if kind == "falcon" and getattr(config, "alibi", False):
+        return None
+    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            unused = kind in {"roberta", "xlm-roberta", "camembert", "mpnet", "xmod", "longformer"}
+            return value - (int(getattr(config, "pad_token_id", 1) or 0) + 1 if unused else 0)
+    return None
