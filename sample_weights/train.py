@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from corpus import HERE, Corpus, load_corpus
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from torch import Tensor
 from vocabulary import build_tokenizer, save_tokenizer
 
@@ -249,11 +249,23 @@ def train_heads(text: Text, embedding: Tensor, seed: int, n_steps: int) -> dict[
     return {name: tensor.detach() for name, tensor in parameters.items()}
 
 
+def sort_header(content: bytes) -> bytes:
+    """Return a safetensors file with its header in the order of names.
+
+    The library writes metadata in the order of a hash table, which differs from run to run; the
+    offsets of the tensors count from the end of the header and stay as they are.
+    """
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[end:]
+
+
 def save_layer(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write float16 tensors and metadata, both in the order of their names."""
+    """Write float16 tensors and metadata; the same values always give the same bytes."""
     arrays = {n: np.ascontiguousarray(t.numpy().astype(np.float16)) for n, t in tensors.items()}
     temporary = path.with_suffix(".tmp")
-    save_file(arrays, temporary, metadata=dict(sorted(metadata.items())))
+    temporary.write_bytes(sort_header(save(arrays, metadata=metadata)))
     temporary.replace(path)
 
 
