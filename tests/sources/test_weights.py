@@ -16,7 +16,7 @@ import pytest
 from conftest import Result
 from safetensors.numpy import save_file
 
-from attnviz.errors import InputError, WeightsError
+from attnviz.errors import InputError, UsageError, WeightsError
 from attnviz.sources.files import open_arrays, plan_content
 from attnviz.sources.weights import load_layer
 
@@ -188,7 +188,7 @@ def test_transformer_encoder_of_torch(tmp_path: Path) -> None:
     assert loaded.n_layers == 3
     expected = encoder.layers[2].self_attn.in_proj_weight[:8].detach().numpy().T
     np.testing.assert_array_equal(loaded.layer.w_q, expected)
-    with pytest.raises(WeightsError, match="layer 3 does not exist"):
+    with pytest.raises(UsageError, match="layer 3 does not exist"):
         load_layer(tmp_path / "encoder.pt", layer=3)
 
 
@@ -204,7 +204,7 @@ def test_M7_nan_and_inf_are_named(tmp_path: Path, name: str, value: float) -> No
 def test_W_s3_names_found_and_wanted(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", *matrices().values())
     with pytest.raises(
-        WeightsError, match=r"w_q and w_k and w_v not found among arr_0, arr_1, arr_2.*w_q \(D"
+        WeightsError, match=r"w_q, w_k and w_v not found among arr_0, arr_1, arr_2.*w_q \(D"
     ):
         load_layer(tmp_path / "a.npz")
 
@@ -212,7 +212,7 @@ def test_W_s3_names_found_and_wanted(tmp_path: Path) -> None:
 def test_doubtful_names_are_refused(tmp_path: Path) -> None:
     w = matrices()
     path = save(tmp_path / "a.npz", {**w, "q_proj.weight": w["w_q"].T})
-    with pytest.raises(WeightsError, match="could be w_q"):
+    with pytest.raises(WeightsError, match=r"both w_q and q_proj\.weight"):
         load_layer(path)
 
 

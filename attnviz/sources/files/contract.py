@@ -75,10 +75,10 @@ class ArrayFile:
         bits, dtype = self.stored(name)
         return widen(bits, dtype)
 
-    def rows(self, name: str) -> Rows:
-        """Open one array by its first axis: only the rows asked for are read."""
+    def rows(self, name: str, *, start: int = 0) -> Rows:
+        """Open one array by its first axis, from ``start``: only the rows asked for are read."""
         bits, dtype = self.stored(name)
-        return Rows(bits, dtype, file=self.name, name=name)
+        return Rows(bits, dtype, file=self.name, name=name, start=start)
 
 
 class Rows:
@@ -90,11 +90,12 @@ class Rows:
         A row that is read holds NaN or ±Inf.
     """
 
-    __slots__ = ("_bits", "_dtype", "_file", "_name", "shape")
+    __slots__ = ("_bits", "_dtype", "_file", "_name", "_start", "shape")
 
-    def __init__(self, bits: Array, dtype: str, *, file: str, name: str) -> None:
-        self._bits, self._dtype, self._file, self._name = bits, dtype, file, name
-        self.shape: tuple[int, ...] = bits.shape
+    def __init__(self, bits: Array, dtype: str, *, file: str, name: str, start: int = 0) -> None:
+        self._bits = bits[start:] if start else bits
+        self._dtype, self._file, self._name, self._start = dtype, file, name, start
+        self.shape: tuple[int, ...] = self._bits.shape
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -114,14 +115,13 @@ class Rows:
 
     def check_finite(self, *, step: int = 4096) -> None:
         """Look through the whole table, ``step`` rows at a time."""
-        for start in range(0, len(self), step):
-            self[start : start + step]
+        for first in range(0, len(self), step):
+            self[first : first + step]
 
     def _refuse(self) -> None:
         for i in range(len(self)):
-            check_finite(
-                widen(self._bits[i], self._dtype), file=self._file, name=self._name, start=(i,)
-            )
+            row = widen(self._bits[i], self._dtype)
+            check_finite(row, file=self._file, name=self._name, start=(i + self._start,))
 
 
 def check_finite(values: Array, *, file: str, name: str, start: tuple[int, ...] = ()) -> None:
