@@ -255,9 +255,9 @@ def _is_conv(file: ArrayFile, site: Site) -> bool:
     if not _is_linear(tensor):
         return True
     if "b_qkv" in site.tensors and rows != columns:
-        (width,) = _shape(file, site.tensors["b_qkv"]) or (0,)
-        if width in (rows, columns):
-            return bool(width == columns)
+        bias = _shape(file, site.tensors["b_qkv"])
+        if bias in ((rows,), (columns,)):
+            return bias == (columns,)
     if rows == 3 * columns:
         return False
     if columns == 3 * rows:

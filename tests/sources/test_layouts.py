@@ -204,6 +204,24 @@ def test_grouped_heads_in_blocks_are_cut_where_the_output_proves_it() -> None:
         load({"qkv_proj.weight": fused.T}, n_heads=H)
 
 
+def test_a_fused_matrix_without_bias_is_told_by_its_own_shape() -> None:
+    fused, _ = blocks(truth())
+    for values in (fused, fused.T):
+        layer = load({"c_attn.weight": values}, n_heads=H).layer
+        for part in ("w_q", "w_k", "w_v"):
+            np.testing.assert_array_equal(getattr(layer, part), truth()[part])
+    with pytest.raises(WeightsError, match="Conv1D"):
+        load({"c_attn.weight": np.ones((12, 12))}, n_heads=H)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 36), (36, 1), (5,), (0,)])
+def test_a_fused_bias_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    fused, _ = blocks(truth())
+    for layout in ("c_attn", "query_key_value", "qkv"):
+        found = outcome({f"{layout}.weight": fused.T, f"{layout}.bias": np.ones(shape)}, n_heads=H)
+        assert found is None or np.prod(shape) == 36
+
+
 def test_grouped_heads_of_our_own() -> None:
     w = {name: values for name, values in truth(1).items() if name[0] == "w"}
     assert load(w, n_heads=3).layer.n_kv_heads == 1
