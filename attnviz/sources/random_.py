@@ -85,7 +85,7 @@ def draw_matrices(
     --------
     >>> w = draw_matrices(seed=0, d_model=4, d_k=2)
     >>> w["w_q"].shape, round(float(w["w_q"][0, 0]), 4)
-    ((4, 2), 0.0629)
+    ((4, 2), -0.103)
     """
     groups = n_heads if n_kv_heads is None else n_kv_heads
     check_sizes(seed=seed, d_model=d_model, d_k=d_k, n_heads=n_heads, n_kv_heads=groups)
