@@ -31,7 +31,13 @@ WeightsOption = Annotated[
 ]  # fmt: skip
 LayerOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("-l", "--layer", metavar="N|all|A-B", help="Which layer.", show_default=False),
+    typer.Option(
+        "-l",
+        "--layer",
+        metavar="N",
+        help="Which layer of a file that holds several.",
+        show_default=False,
+    ),
 ]
 HeadOption = Annotated[
     Optional[str],  # noqa: UP045

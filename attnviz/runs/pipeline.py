@@ -65,7 +65,6 @@ def choose_core(*, device: str = "auto", dtype: str = "float64", n_tokens: int =
 def open_source(
     *,
     weights: str = "sample",
-    model: str | None = None,
     layer: int | None = None,
     seed: int = 0,
     d_model: int = 512,
@@ -74,7 +73,7 @@ def open_source(
     n_kv_heads: int | None = None,
     project: Callable[..., Array] = reference.project,
 ) -> Source:
-    """Open the place attention comes from: random, bundled, a weight file, or a model."""
+    """Open the place attention comes from: random, bundled, or a weight file."""
     if weights == "random":
         from attnviz.sources.random_ import open_random
 
@@ -222,7 +221,7 @@ def check_dense_size(n_queries: int, n_keys: int, n_heads: int) -> None:
         fits = math.isqrt(DENSE_MAX_CELLS // n_heads)
         raise ResourceError(
             f"{n_queries} tokens and {n_heads} heads make {cells} cells: at most {DENSE_MAX_CELLS} "
-            f"are held, which is {fits} tokens; use attnviz summary for longer texts"
+            f"are held, which is {fits} tokens; shorten the text or choose fewer heads"
         )
 
 

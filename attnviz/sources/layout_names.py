@@ -269,7 +269,7 @@ def _make_site(
     if extra and not problem:
         problem = (
             f"{quote(near.get(extra[0], extra[0]))} changes the scores beyond x·W: this layer cannot "
-            "be shown from its matrices alone; open the whole model with --model"
+            "be shown from its matrices alone; choose a layer without it"
         )
     masks = tuple(near[word] for word in sorted(_MASKS & near.keys()))
     return Site(

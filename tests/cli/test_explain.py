@@ -241,7 +241,7 @@ ERRORS = {
     "device": (["a", "--device", "gpu"], 2, "cuda"),
     "dtype": (["a", "--dtype", "float8"], 2, "float32"),
     "no folder": (["a", "-o", "/nowhere/x.json"], 3, "/nowhere"),
-    "too long": (["w " * 5000], 4, "attnviz summary"),
+    "too long": (["w " * 5000], 4, "shorten the text"),
 }  # fmt: skip
 
 

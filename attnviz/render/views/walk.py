@@ -31,7 +31,7 @@ def view(trace: Trace, *, stages: Sequence[str] = ()) -> Document:
         Names out of ``SHOWN``; all that exist where empty.
     """
     wanted = tuple(stages) or SHOWN
-    shapes: list[Shape] = [_headline(trace), *origin_note(trace)]
+    shapes: list[Shape] = [headline(trace), *origin_note(trace)]
     if "tokens" in wanted:
         shapes.append(token_table(trace.tokens, "Tokens"))
         if trace.key_tokens is not None:
@@ -84,7 +84,8 @@ def token_table(tokens: Tokens, title: str) -> Table:
     )
 
 
-def _headline(trace: Trace) -> Text:
+def headline(trace: Trace) -> Text:
+    """Say where the weights come from, their sizes and hash, and where they were computed."""
     source, run = trace.source, trace.run
     seed = f", seed {source.seed}" if source.seed is not None else ""
     heads = "" if source.n_heads == 1 else f", {source.n_heads} heads"
@@ -107,7 +108,8 @@ def origin_note(trace: Trace) -> tuple[Text, ...]:
     return (Text((Label(trace.source.origin),), role="note"),) if trace.source.origin else ()
 
 
-def _where(trace: Trace, layer: int, head: int) -> str:
+def head_name(trace: Trace, layer: int, head: int) -> str:
+    """Return `` L5.H3`` for the places in a trace; nothing where there is only one head."""
     if trace.source.n_layers == 1 and trace.source.n_heads == 1:
         return ""
     return f" L{trace.layers[layer]}.H{trace.heads[head]}"
@@ -129,7 +131,7 @@ def _x_matrix(trace: Trace, i: int) -> Matrix:
 
 
 def _head_shapes(trace: Trace, i: int, j: int, wanted: Sequence[str]) -> Iterator[Shape]:
-    where = _where(trace, i, j)
+    where = head_name(trace, i, j)
     for name in wanted:
         if name in ("tokens", "x") or name not in trace.stages:
             continue
@@ -145,7 +147,7 @@ def _head_shapes(trace: Trace, i: int, j: int, wanted: Sequence[str]) -> Iterato
 def stage_matrix(trace: Trace, i: int, j: int, name: str, where: str | None = None) -> Matrix:
     """Return one stage of one head as a Matrix with its formula in real numbers."""
     values = np.asarray(trace.stages[name][i, j])
-    suffix = _where(trace, i, j) if where is None else where
+    suffix = head_name(trace, i, j) if where is None else where
     if name in (*_VECTORS, "output"):
         owner = trace.tokens if name in ("q", "output") else trace.keys
         return Matrix(

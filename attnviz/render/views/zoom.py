@@ -29,7 +29,7 @@ def view(trace: Trace, *, queries: Sequence[int]) -> Document:
     if "scores" not in trace.stages:
         raise UsageError("--token follows one head at a time: choose --head N instead of mean")
     shapes: list[Shape] = [
-        walk._headline(trace),
+        walk.headline(trace),
         *walk.origin_note(trace),
         walk.token_table(trace.tokens, "Tokens"),
     ]
@@ -42,7 +42,7 @@ def view(trace: Trace, *, queries: Sequence[int]) -> Document:
 
 
 def _follow(trace: Trace, i: int, j: int, query: int) -> Iterator[Shape]:
-    where = walk._where(trace, i, j)
+    where = walk.head_name(trace, i, j)
     name = Label(trace.tokens.labels[query])
     yield Text(("The query ", name, f" (token {query}{where})"), role="title")
     yield _dot_products(trace, i, j, query, where)

@@ -65,7 +65,7 @@ def open_arrays(path: Path) -> ArrayFile:
     if not files:
         raise WeightsError(
             f"{path.name} is a folder without .npy files: wanted w_q.npy, w_k.npy, w_v.npy; "
-            "for a model's folder use --model"
+            "for a model's folder give the .safetensors file in it"
         )
     entries: dict[str, Entry] = {}
     headers: dict[str, NpyHeader] = {}

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load, save
 from tokenizers import Tokenizer
 
-FOLDER = Path(__file__).parents[1] / "sample_weights"
+FOLDER = Path(__file__).parents[2] / "sample_weights"
 
 
 def load_script(name: str) -> ModuleType:
