@@ -1,29 +1,12 @@
-"""Shared fixtures: the command line in this process, and in a fresh one."""
+"""Shared fixtures: the command line in this process."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-
-SENTENCE = "A cute teddy bear is reading"
-HOSTILE = (
-    "[pad]", "[/INST]", ":key:", "a\nb", "\x1b[2J", "\t", "\0a", "a\u200db", "猫", "שלום",
-    "<script>alert(1)</script>", "$$x$$", "=1+1", " bear", "\udce9", "\u202ex", "\ufe0f", "🧸",
-    "]]>", "|", "`x`", "\\", "\u2028", "e\u0301", "\x9b31m", "</script>",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
+from support import Result
 
 
 @pytest.fixture
@@ -39,26 +22,3 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
         return Result(code, captured.out, captured.err)
 
     return run
-
-
-def run_fresh(
-    *arguments: str | bytes,
-    env: dict[str, str] | None = None,
-    stdin: bytes = b"",
-    cwd: Path | None = None,
-) -> subprocess.CompletedProcess[bytes]:
-    """Run the command line in a fresh interpreter, with a plain environment and given extras."""
-    clean = {
-        k: v
-        for k, v in os.environ.items()
-        if k not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "PYTHONIOENCODING")
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "attnviz", *arguments],
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        check=False,
-        cwd=cwd,
-        env={**clean, **(env or {})},
-    )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Result
+from support import Result
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCK = re.compile(r"```console\n(.*?)```", re.S)

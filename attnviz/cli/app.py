@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attnviz.cli import doctor, explain, weights
+from attnviz.cli import doctor, explain, heatmap, page, view, weights
 
 app = typer.Typer(
     name="attnviz",
@@ -18,6 +18,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
+app.command("heatmap", epilog=heatmap.EXAMPLES)(heatmap.heatmap)
+app.command("view", epilog=view.EXAMPLES)(view.view)
+app.command("page", epilog=page.EXAMPLES)(page.page)
 app.add_typer(weights.app, name="weights")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from attnviz.cli import options as o
+from attnviz.cli import groups as g
 
 EXAMPLES = """\b
 Examples:
@@ -13,24 +13,18 @@ Examples:
 """
 
 
-def doctor(
-    format: o.FormatOption = None,
-    color: o.ColorOption = "auto",
-    width: o.WidthOption = None,
-    debug: o.DebugOption = False,
-) -> None:
+@g.grouped
+def doctor(*, target: g.Target, look: g.Look, talk: g.Talk) -> None:
     """Show versions, devices, fonts and the terminal, and test the arithmetic by hand-solved cases.
 
     Exits with 1 if a case comes out wrong.
     """
     from attnviz.cli.emit import emit
-    from attnviz.cli.report import make_screen
     from attnviz.render.shapes import Column, Document, Label, Table, Text
     from attnviz.runs.checkup import report
 
-    o.check_choice("color", color, ("auto", "always", "never"))
+    screen = look.screen()
     facts = report()
-    screen = make_screen(width=width, color=color)
     terminal = {
         "width": "no limit (not a terminal)" if screen.width is None else str(screen.width),
         "colours": screen.colors,
@@ -61,6 +55,6 @@ def doctor(
         "selftest": [{"name": c.name, "error": c.error, "right": c.is_right} for c in cases],
     }
     document = Document((*tables, solved, Text((verdict,), role="check")), record, title="doctor")
-    emit(document, format_name=format, output=None, force=False, screen=screen)
+    emit(document, target, screen, talk)
     if not is_right:
         raise typer.Exit(1)

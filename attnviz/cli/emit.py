@@ -11,20 +11,13 @@ from typing import Any
 
 from attnviz import registry
 from attnviz.cli import report
+from attnviz.cli.groups import Talk, Target
 from attnviz.errors import UsageError
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document
 
 
-def emit(
-    document: Document,
-    *,
-    format_name: str | None,
-    output: str | None,
-    force: bool,
-    screen: Screen,
-    quiet: bool = False,
-) -> None:
+def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None:
     """Write a document to stdout, or into a file whose ending chooses the format.
 
     Raises
@@ -32,8 +25,8 @@ def emit(
     UsageError
         Unknown format or ending, a binary format for stdout, an existing file without force.
     """
-    name, module = choose_format(format_name, output)
-    if output is None:
+    name, module = choose_format(target)
+    if target.output is None:
         if module.IS_BINARY:
             suffix = module.SUFFIXES[0]
             raise UsageError(f"--format {name} is binary: write it to a file, -o NAME{suffix}")
@@ -42,20 +35,26 @@ def emit(
     from attnviz.runs.store import write_atomic
 
     paper = Screen(width=screen.width if name in ("table", "plain") else None,
-                   precision=screen.precision, full_vectors=True)  # fmt: skip
-    content = module.render(document, paper)
-    write_atomic(Path(output), content if module.IS_BINARY else content.encode(), force=force)
-    if not quiet:
-        report.say(f"wrote {output}")
+                   precision=screen.precision, full_vectors=True, paper=screen.paper)  # fmt: skip
+    if getattr(module, "TELLS_NOTICES", False):
+        notices: list[str] = []
+        content = module.render(document, paper, notices.append)
+        say_notices(notices, talk)
+    else:
+        content = module.render(document, paper)
+    data = content if module.IS_BINARY else content.encode()
+    write_atomic(Path(target.output), data, force=target.force)
+    if not talk.quiet:
+        report.say(f"wrote {target.output}")
 
 
-def choose_format(name: str | None, output: str | None) -> tuple[str, Any]:
+def choose_format(target: Target) -> tuple[str, Any]:
     """Return the name and module of a format."""
-    if name is not None:
-        return name, registry.load("formats", name)
-    if output is None:
+    if target.format is not None:
+        return target.format, registry.load("formats", target.format)
+    if target.output is None:
         return "table", registry.load("formats", "table")
-    suffix = Path(output).suffix.lower()
+    suffix = Path(target.output).suffix.lower()
     known: list[str] = []
     for candidate in _likely_first(suffix):
         module = registry.load("formats", candidate)
@@ -63,7 +62,8 @@ def choose_format(name: str | None, output: str | None) -> tuple[str, Any]:
             return candidate, module
         known.extend(module.SUFFIXES)
     raise UsageError(
-        f"-o {output}: the ending '{suffix}' is no format; choose from {', '.join(sorted(known))}"
+        f"-o {target.output}: the ending '{suffix}' is no format; "
+        f"choose from {', '.join(sorted(known))}"
     )
 
 
@@ -73,10 +73,10 @@ def _likely_first(suffix: str) -> Sequence[str]:
     return (likely, *(n for n in names if n != likely)) if likely in names else names
 
 
-def say_notices(notices: Sequence[str], *, quiet: bool, strict: bool) -> None:
-    """Print what was not done exactly as asked; with ``strict`` that is an error."""
-    if notices and strict:
+def say_notices(notices: Sequence[str], talk: Talk) -> None:
+    """Print what was not done exactly as asked; with ``--strict`` that is an error."""
+    if notices and talk.strict:
         raise UsageError(f"{notices[0]} (--strict)")
-    if not quiet:
+    if not talk.quiet:
         for notice in notices:
             report.say(notice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnviz.cli import groups as g
 from attnviz.cli import options as o
 
 EXAMPLES = """\b
@@ -12,34 +13,16 @@ Examples:
 """
 
 
+@g.grouped
 def explain(
-    text: o.TextArgument = None,
-    file: o.FileOption = None,
-    weights: o.WeightsOption = "sample",
-    layer: o.LayerOption = None,
-    head: o.HeadOption = None,
+    *,
+    origin: g.Origin,
     token: o.TokenOption = None,
     stage: o.StageOption = None,
-    causal: o.CausalOption = None,
-    window: o.WindowOption = None,
-    scale: o.ScaleOption = None,
-    seed: o.SeedOption = 0,
-    d_model: o.DModelOption = 512,
-    d_k: o.DkOption = 64,
-    n_heads: o.NHeadsOption = None,
-    n_kv_heads: o.NKvHeadsOption = None,
-    device: o.DeviceOption = "auto",
-    dtype: o.DtypeOption = "float64",
-    format: o.FormatOption = None,
-    output: o.OutputOption = None,
-    force: o.ForceOption = False,
-    precision: o.PrecisionOption = 4,
+    target: g.Target,
+    look: g.Look,
     full: o.FullOption = False,
-    color: o.ColorOption = "auto",
-    width: o.WidthOption = None,
-    quiet: o.QuietOption = False,
-    strict: o.StrictOption = False,
-    debug: o.DebugOption = False,
+    talk: g.Talk,
 ) -> None:
     """Show every number from a text to the output of its heads.
 
@@ -47,11 +30,10 @@ def explain(
     real shapes and numbers. With --token the dot products of one query, as sums.
     """
     from attnviz.cli.emit import choose_format, emit, say_notices
-    from attnviz.cli.report import make_screen
 
-    o.check_choice("color", color, ("auto", "always", "never"))
-    choose_format(format, output)
-    sentence = o.read_input(text, file)
+    screen = look.screen(full=full)
+    choose_format(target)
+    text = origin.read()
 
     from attnviz.render.views import walk, zoom
     from attnviz.runs import pipeline, requests
@@ -59,32 +41,10 @@ def explain(
     stages = tuple(s.strip() for s in stage.split(",") if s.strip()) if stage else ()
     for name in stages:
         o.check_choice("stage", name, walk.SHOWN)
-    trace = pipeline.explain(
-        sentence,
-        weights=weights,
-        layer=None if layer is None else requests.parse_layer(layer),
-        head=head,
-        causal=causal,
-        window=window,
-        scale=scale,
-        seed=seed,
-        d_model=d_model,
-        d_k=d_k,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        device=device,
-        dtype=dtype,
-    )
-    say_notices(trace.notices, quiet=quiet, strict=strict)
+    trace = pipeline.explain(text, **origin.settings())
+    say_notices(trace.notices, talk)
     if token:
         document = zoom.view(trace, queries=requests.find_tokens(trace.tokens, token))
     else:
         document = walk.view(trace, stages=stages)
-    emit(
-        document,
-        format_name=format,
-        output=output,
-        force=force,
-        screen=make_screen(width=width, color=color, precision=precision, full_vectors=full),
-        quiet=quiet,
-    )
+    emit(document, target, screen, talk)

@@ -6,12 +6,15 @@ a command does with them.
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from attnviz.errors import UsageError
 from attnviz.registry import no_such_choice
+
+if TYPE_CHECKING:
+    from attnviz.render.screen import Paper
 
 TextArgument = Annotated[
     Optional[str],  # noqa: UP045  (typer reads the annotation at run time)
@@ -58,6 +61,50 @@ StageOption = Annotated[
     typer.Option(
         "-s", "--stage", metavar="NAME,...", help="Only these tables: tokens, x, q, k, v, scores, "
         "scaled, bias, capped, masked, weights, output.", show_default=False,
+    ),
+]  # fmt: skip
+KeyOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "-k", "--key", metavar="WORD|INDEX", help="The key to pair the query with.",
+        show_default=False,
+    ),
+]  # fmt: skip
+ViewArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="links, grid, neuron, entropy, walk or zoom.")
+]
+PictureStageOption = Annotated[
+    str,
+    typer.Option(
+        "-s", "--stage", metavar="NAME", help="scores, scaled, bias, capped, masked, weights, "
+        "output, q, k or v.",
+    ),
+]  # fmt: skip
+CmapOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--cmap", metavar="NAME", help="Colours: cividis, viridis, magma, blues, grays; vik, rdbu, "
+        "puor around 0.", show_default=False,
+    ),
+]  # fmt: skip
+DpiOption = Annotated[
+    int, typer.Option("--dpi", min=30, max=1200, help="Pixels per inch of a picture.")
+]
+SizeOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--size", metavar="WxH", help="Size of a picture in inches.", show_default=False
+    ),
+]  # fmt: skip
+TitleOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--title", help="Heading of a picture; empty for none.", show_default=False),
+]
+FontOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--font", metavar="NAME|FILE", help="Font of a picture: a family, or a font file.",
+        show_default=False,
     ),
 ]  # fmt: skip
 CausalOption = Annotated[
@@ -131,6 +178,13 @@ StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Make every notice (text changed, device replaced) an error."),
 ]
+CompactOption = Annotated[
+    bool, typer.Option("--compact", help="Half the size: 16-bit q and k; the page says the error.")
+]
+BudgetOption = Annotated[
+    float,
+    typer.Option("--budget", metavar="MB", min=0.1, max=1000, help="The most a page may take."),
+]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 
@@ -155,3 +209,33 @@ def read_input(text: str | None, file: str | None) -> str:
             'for example attnviz explain "A cute teddy bear is reading"'
         )
     return read_text("-") if text == "-" else text
+
+
+def read_paper(
+    *, cmap: str | None, dpi: int, size: str | None, title: str | None, font: str | None
+) -> Paper:
+    """Return how a picture is to be made.
+
+    Raises
+    ------
+    UsageError
+        No such colour map, or a size that is not WIDTHxHEIGHT in inches.
+    """
+    from attnviz.render.colors import MAPS
+    from attnviz.render.screen import Paper
+
+    if cmap is not None:
+        check_choice("cmap", cmap, MAPS)
+    return Paper(dpi, None if size is None else _read_size(size), cmap, font, title)
+
+
+def _read_size(size: str) -> tuple[float, float]:
+    parts = size.lower().replace("×", "x").split("x")
+    try:
+        width, height = (float(part) for part in parts)
+        is_size = 0.5 <= width <= 200 and 0.5 <= height <= 200
+    except ValueError:
+        is_size = False
+    if not is_size:
+        raise UsageError(f"--size {size} is no size: give inches from 0.5 to 200, for example 6x4")
+    return width, height

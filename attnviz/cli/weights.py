@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnviz.cli import groups as g
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -63,29 +64,23 @@ def new(
 
 
 @app.command("show", epilog=_SHOW)
+@g.grouped
 def show(
     file: Annotated[str, typer.Argument(metavar="FILE|sample", help="A weight file or folder.")],
-    format: o.FormatOption = None,
-    output: o.OutputOption = None,
-    force: o.ForceOption = False,
-    color: o.ColorOption = "auto",
-    width: o.WidthOption = None,
-    debug: o.DebugOption = False,
+    *,
+    target: g.Target,
+    look: g.Look,
+    talk: g.Talk,
 ) -> None:
     """Show what a file holds: names, shapes, types, metadata, what was recognised, sha256."""
-    from attnviz.cli.emit import emit
-    from attnviz.cli.report import make_screen
+    from attnviz.cli.emit import emit, say_notices
     from attnviz.render.views.weights import view
     from attnviz.sources.weights import describe, resolve
 
-    o.check_choice("color", color, ("auto", "always", "never"))
-    emit(
-        view(describe(resolve(file))),
-        format_name=format,
-        output=output,
-        force=force,
-        screen=make_screen(width=width, color=color),
-    )
+    screen = look.screen()
+    facts = describe(resolve(file))
+    say_notices(facts["notices"], talk)
+    emit(view(facts), target, screen, talk)
 
 
 @app.command("convert", epilog=_CONVERT)

@@ -47,6 +47,32 @@ def trace_to_dict(trace: Trace, stages: tuple[str, ...] = ()) -> dict[str, Any]:
     return data
 
 
+def provenance(document: Document) -> dict[str, Any]:
+    """Return where a document's numbers come from, small enough for a file's metadata.
+
+    Version, source by name and hash, tokenizer, seed, device and precision, what is shown and
+    what was overridden; no text, user name, host name or path.
+    """
+    from attnviz import __version__
+
+    facts: dict[str, Any] = {"version": __version__, "view": document.title}
+    trace = document.record
+    if not isinstance(trace, Trace):
+        return facts
+    source = source_to_dict(trace)
+    kept = ("kind", "name", "sha256", "origin", "seed", "tokenizer", "tokenizer_sha256")
+    return {
+        **facts,
+        "source": {key: source[key] for key in kept if source[key] not in (None, "")},
+        "device": trace.run.device,
+        "dtype": trace.run.dtype,
+        "layers": list(trace.layers),
+        "heads": list(trace.heads),
+        "stages": list(document.stages),
+        "overrides": json_ready(dict(trace.run.overrides)),
+    }
+
+
 def source_to_dict(trace: Trace) -> dict[str, Any]:
     """Return where the numbers came from: names, hashes and sizes, never a path."""
     source = trace.source

@@ -53,14 +53,15 @@ class FontBook:
         label
             Raw; it is made visible here, and cut to ``max_width`` columns with an ellipsis.
         """
-        shown = visible(label)
+        shown = visible(label, "utf-16")  # few fonts have the pictures of controls that utf-8 gets
         if shown != shown.strip(" ") or not shown:
             shown = shown.replace(" ", "␣") if shown else "∅"
         if max_width is not None:
             shown = fit(shown, max_width)
         if shown not in self._chosen:
             self._chosen[shown] = self._choose(shown)
-        return self._chosen[shown]
+        text, path = self._chosen[shown]
+        return (text if max_width is None else fit(text, max_width)), path
 
     def _choose(self, text: str) -> tuple[str, Any]:
         lacking = [c for c in dict.fromkeys(text) if not has_glyph(self._base, c)]
@@ -118,11 +119,14 @@ def stand_in(char: str) -> str:
 def has_glyph(path: Any, char: str) -> bool:
     """True where a font file has its own glyph for a character."""
     from matplotlib.font_manager import get_font
+    from matplotlib.ft2font import FaceFlags
 
     try:
-        return bool(get_font(path).get_char_index(ord(char)))
+        font = get_font(path)
     except (OSError, RuntimeError, ValueError):
         return False
+    is_outline = FaceFlags.SCALABLE in font.face_flags  # emoji fonts of bitmaps cannot be drawn
+    return is_outline and bool(font.get_char_index(ord(char)))
 
 
 @lru_cache(maxsize=4096)
@@ -177,6 +181,7 @@ def _other_fonts() -> tuple[Any, ...]:
     ]  # fmt: skip
     entries.sort(key=lambda e: ("sans" not in e.name.casefold(), *_distance_from_regular(e)))
     known = {e.fname for e in fontManager.ttflist}
-    later = sorted(path for path in findSystemFonts() if path not in known)
+    later = [path for path in findSystemFonts() if path not in known]
+    later.sort(key=lambda p: (not p.rsplit(".", 1)[0].endswith("Regular"), "Sans" not in p, p))
     paths = [FontPath(e.fname, e.index) for e in entries] + [FontPath(p, 0) for p in later]
     return tuple(paths[:_MAX_FONTS])

@@ -8,17 +8,19 @@ farthest from zero, or the largest where the scale starts at 0; it is masked onl
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from attnviz.records import Array
+from attnviz.render.shapes import Matrix
 
-N_LEVELS = 255
+N_LEVELS = 253
 """Colours of a map in a picture: an odd number, so that zero has the middle one."""
 
-MASKED = 255
-"""Palette number of a masked cell."""
+MASKED, BLANK = 253, 254
+"""Palette numbers of a masked cell, and of the paper between panels."""
 
 IntPair: TypeAlias = tuple[int, int]
 
@@ -88,10 +90,22 @@ def shares_of(values: Array, limits: tuple[float, float]) -> Array:
 
 
 def levels_of(values: Array, hidden: Array, limits: tuple[float, float]) -> Array:
-    """Return palette numbers, uint8: 0 to 254 along the map, ``MASKED`` where hidden."""
+    """Return palette numbers, uint8: 0 to 252 along the map, ``MASKED`` where hidden."""
     levels = np.rint(shares_of(values, limits) * (N_LEVELS - 1)).astype(np.uint8)
     levels[hidden] = MASKED
     return levels
+
+
+def symmetric_limits(panels: Sequence[Matrix]) -> tuple[float, float]:
+    """Return −m and m for the largest finite magnitude m that is shown."""
+    top = 0.0
+    for panel in panels:
+        values = np.asarray(panel.values, np.float64)
+        shown = np.isfinite(values)
+        if panel.hidden is not None:
+            shown &= ~np.asarray(panel.hidden, bool)
+        top = max(top, float(np.abs(values, where=shown, out=np.zeros_like(values)).max(initial=0)))
+    return (-top, top) if top > 0 else (-1.0, 1.0)
 
 
 def stretch(levels: Array, size_px: IntPair) -> Array:

@@ -237,6 +237,16 @@ def draw_bar(share: float, width: int) -> str:
     return "█" * (halves // 2) + ("▌" if halves % 2 else "")
 
 
+def panels_of(heatmap: Any) -> tuple[Matrix, ...]:
+    """Return a heatmap's matrices under its title, for formats that cannot draw."""
+    from dataclasses import replace
+
+    panels: tuple[Matrix, ...] = heatmap.panels
+    if len(panels) == 1:
+        return (replace(panels[0], title=heatmap.title, notes=heatmap.notes),)
+    return tuple(replace(p, title=f"{heatmap.title} {p.title}") for p in panels)
+
+
 def links_table(links: Any) -> Table:
     """Return links as a table, for formats that cannot draw lines."""
     rows = tuple(
@@ -261,5 +271,8 @@ def series_table(series: Any) -> Table:
         (float(x), *(float(series.curves[name][i]) for name in names))
         for i, x in enumerate(series.x)
     )
-    columns = (Column(series.x_name), *(Column(Label(name)) for name in names))
+    columns: tuple[Column, ...] = (Column(series.x_name), *(Column(Label(name)) for name in names))
+    if series.x_labels:
+        rows = tuple((label, *row[1:]) for label, row in zip(series.x_labels, rows, strict=True))
+        columns = (Column(series.x_name, "label"), *columns[1:])
     return Table(series.title, columns, rows, formula=series.y_name, notes=series.notes)

@@ -19,7 +19,7 @@ from attnviz.core import reference
 from attnviz.core.masks import window_reach
 from attnviz.errors import ResourceError
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens, Trace
-from attnviz.runs.requests import choose_heads, parse_scale
+from attnviz.runs.requests import choose_heads, parse_layer, parse_scale
 from attnviz.sources import Source
 
 REFERENCE_MAX_TOKENS = 512
@@ -65,7 +65,7 @@ def choose_core(*, device: str = "auto", dtype: str = "float64", n_tokens: int =
 def open_source(
     *,
     weights: str = "sample",
-    layer: int | None = None,
+    layer: str | int | None = None,
     seed: int = 0,
     d_model: int = 512,
     d_k: int = 64,
@@ -89,7 +89,7 @@ def open_source(
 
     return open_weights(
         weights,
-        layer=layer,
+        layer=None if layer is None else parse_layer(layer),
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
         seed=seed,
@@ -101,7 +101,7 @@ def explain(
     text: str,
     *,
     weights: str = "sample",
-    layer: int | None = None,
+    layer: str | int | None = None,
     head: str | int | None = None,
     causal: bool | None = None,
     window: int | None = None,

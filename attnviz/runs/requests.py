@@ -28,7 +28,7 @@ def parse_scale(scale: str | float | None) -> float | None:
     return number
 
 
-def parse_layer(layer: str) -> int:
+def parse_layer(layer: str | int) -> int:
     """Return the number of one layer of a weight file.
 
     Raises
@@ -36,6 +36,8 @@ def parse_layer(layer: str) -> int:
     UsageError
         Not a number.
     """
+    if isinstance(layer, int):
+        return layer
     if not layer.isdigit():
         raise UsageError(
             f"--layer {layer!r} is no number: a weight file is read one layer at a time"

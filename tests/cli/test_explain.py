@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SENTENCE, Result
+from support import SENTENCE, Result
 
 Cli = Callable[..., Result]
 RANDOM = ("--weights", "random")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import HOSTILE, SENTENCE, Result, run_fresh
+from support import HOSTILE, SENTENCE, Result, run_fresh
 
 Cli = Callable[..., Result]
 RANDOM = ("--weights", "random")

@@ -8,7 +8,7 @@ from importlib import resources
 
 import jsonschema
 import pytest
-from conftest import HOSTILE, SENTENCE, Result
+from support import HOSTILE, SENTENCE, Result
 
 SCHEMA = json.loads(
     (resources.files("attnviz") / "schemas/trace-1.json").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import SENTENCE, Result
+from support import SENTENCE, Result
 
 HERE = Path(__file__).parent
 CASES = {

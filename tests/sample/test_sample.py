@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SENTENCE
+from support import SENTENCE
 
 from attnviz.runs.pipeline import explain
 from attnviz.sources.tokenize import open_tokenizer

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Result
 from safetensors.numpy import save_file
+from support import Result
 
 from attnviz.errors import InputError, UsageError, WeightsError
 from attnviz.sources.files import open_arrays, plan_content

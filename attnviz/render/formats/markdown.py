@@ -10,7 +10,14 @@ from collections.abc import Iterator
 
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Text
-from attnviz.render.text import links_table, matrix_grid, series_table, table_grid, write_text
+from attnviz.render.text import (
+    links_table,
+    matrix_grid,
+    panels_of,
+    series_table,
+    table_grid,
+    write_text,
+)
 
 SUFFIXES = (".md", ".markdown")
 IS_BINARY = False
@@ -40,7 +47,9 @@ def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
         yield escape(write_text(shape, screen))
         return
     if isinstance(shape, Heatmap):
-        for panel in shape.panels:
+        for number, panel in enumerate(panels_of(shape)):
+            if number:
+                yield ""
             yield from _lines(panel, screen)
         return
     if isinstance(shape, Links):

@@ -33,8 +33,11 @@ def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
         yield from _wrap(write_text(shape, screen), screen)
         return
     if isinstance(shape, Heatmap):
-        for panel in shape.panels:
-            yield from _lines(panel, screen)
+        from attnviz.render.reading import heatmap_sentences
+
+        yield ""
+        for sentence in heatmap_sentences(shape, screen):
+            yield from _wrap(sentence, screen)
         return
     if isinstance(shape, Links):
         shape = links_table(shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from attnviz.render.colors import color_of, ink_on
+from attnviz.render.colors import Rgb, color_of, ink_on
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Table, Text
 from attnviz.render.text import Grid, column_blocks, matrix_grid, table_grid, write_text
@@ -56,13 +56,65 @@ def _draw(shape: Shape, console: Console, screen: Screen) -> None:
     elif isinstance(shape, Table):
         _draw_grid(table_grid(shape, screen), shape, console, screen)
     elif isinstance(shape, Heatmap):
-        for panel in shape.panels:
-            _draw(panel, console, screen)
+        _draw_heatmap(shape, console, screen)
     elif isinstance(shape, Links | Series):
         from attnviz.render.text import links_table, series_table
 
+        if _draw_lines(shape, console, screen):
+            return
         table = links_table(shape) if isinstance(shape, Links) else series_table(shape)
         _draw_grid(table_grid(table, screen), table, console, screen)
+
+
+def _draw_lines(shape: Links | Series, console: Console, screen: Screen) -> bool:
+    """Draw links of a short text as lines above their table, long curves as bars; True if done."""
+    from rich.text import Text as RichText
+
+    from attnviz.render import braille
+
+    if not braille.can_draw(screen):
+        return False
+    if isinstance(shape, Links):
+        if max(len(shape.query_labels), len(shape.key_labels)) > braille.MAX_DRAWN:
+            return False
+        lines = braille.links_lines(shape, screen)
+    elif len(shape.x) > braille.MAX_DRAWN:
+        lines = braille.series_lines(shape, screen)
+    else:
+        return False
+    console.print()
+    console.print(RichText(screen.house(shape.title), style="bold cyan"), soft_wrap=True)
+    for line in lines:
+        console.print(RichText(line), soft_wrap=True)
+    return isinstance(shape, Series)
+
+
+def _draw_heatmap(heatmap: Heatmap, console: Console, screen: Screen) -> None:
+    from rich.color import Color, ColorSystem
+    from rich.style import Style
+    from rich.text import Text as RichText
+
+    from attnviz.render.halfblocks import heatmap_lines
+
+    systems = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT}
+    system = systems.get(screen.colors, ColorSystem.TRUECOLOR)
+
+    def color(rgb: Rgb | None) -> Color | None:
+        # rich keeps a style's codes whatever terminal it meets next: give it the final colour
+        return None if rgb is None else Color.from_rgb(*rgb).downgrade(system)
+
+    console.print()
+    console.print(
+        RichText(screen.house(heatmap.title), style="bold cyan"), soft_wrap=not screen.width
+    )
+    for line in heatmap_lines(heatmap, screen):
+        drawn = RichText(no_wrap=True, overflow="ignore")
+        for piece in line:
+            style = Style(
+                color=color(piece.ink), bgcolor=color(piece.paper), dim=piece.is_dim or None
+            )
+            drawn.append(piece.text, style)
+        console.print(drawn, soft_wrap=True)
 
 
 def _draw_grid(grid: Grid, shape: Matrix | Table, console: Console, screen: Screen) -> None:

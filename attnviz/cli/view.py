@@ -1,0 +1,97 @@
+"""``attnviz view NAME``: every other way to look at a text's attention."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from attnviz.cli import groups as g
+from attnviz.cli import options as o
+
+EXAMPLES = """\b
+Examples:
+  attnviz view links "A cute teddy bear is reading"
+  attnviz view neuron "A cute teddy bear is reading" --token reading --key teddy -o pair.svg
+  attnviz view entropy "A cute teddy bear is reading" --head 0
+"""
+
+
+@g.grouped
+def view(
+    name: o.ViewArgument,
+    *,
+    origin: g.Origin,
+    token: o.TokenOption = None,
+    key: o.KeyOption = None,
+    target: g.Target,
+    picture: g.Picture,
+    look: g.Look,
+    talk: g.Talk,
+) -> None:
+    """Show links, the grid of all heads, one score by dimension, or entropy.
+
+    links: lines from queries to keys. grid: all layers and heads. neuron: which dimensions made
+    the score of --token and --key. entropy: how spread each query looks, per head.
+    """
+    from attnviz.cli.emit import choose_format, emit, say_notices
+
+    screen = look.screen(picture=picture)
+    choose_format(target)
+    module = find_view(name)
+    text = origin.read()
+
+    from attnviz.runs import pipeline, requests
+
+    settings = origin.settings()
+    if origin.head is None:
+        settings["head"] = getattr(module, "HEADS", None)
+    trace = pipeline.explain(text, **settings)
+    say_notices(trace.notices, talk)
+    chosen = {}
+    if token:
+        chosen["queries"] = requests.find_tokens(trace.tokens, token)
+    if key:
+        chosen["keys"] = requests.find_tokens(trace.keys, key)
+    check_taken(name, module, chosen)
+    emit(module.view(trace, **chosen), target, screen, talk)
+
+
+def find_view(name: str) -> ModuleType:
+    """Return a registered view of a trace.
+
+    Raises
+    ------
+    UsageError
+        No such view, or one of something else; those that can be shown are listed.
+    """
+    from attnviz import registry
+    from attnviz.errors import UsageError
+
+    module: ModuleType = registry.load("views", name)
+    if not _shows_a_trace(module):
+        names = registry.names("views")
+        shown = tuple(n for n in names if _shows_a_trace(registry.load("views", n)))
+        raise UsageError(registry.no_such_choice("view", name, shown))
+    return module
+
+
+def check_taken(name: str, module: ModuleType, chosen: dict[str, tuple[int, ...]]) -> None:
+    """Refuse ``--token`` or ``--key`` for a view that has no use for it, and the lack of a must."""
+    from inspect import Parameter, signature
+
+    from attnviz.errors import UsageError
+
+    taken = signature(module.view).parameters
+    options = {"queries": "--token", "keys": "--key"}
+    for wanted in chosen:
+        if wanted not in taken:
+            raise UsageError(f"the view {name} has no use for {options[wanted]}: leave it out")
+    for wanted, parameter in list(taken.items())[1:]:
+        if parameter.default is Parameter.empty and wanted not in chosen:
+            raise UsageError(f"the view {name} needs {options.get(wanted, '--' + wanted)}")
+
+
+def _shows_a_trace(module: ModuleType) -> bool:
+    from inspect import signature
+
+    show = getattr(module, "view", None)
+    return callable(show) and next(iter(signature(show).parameters), "") == "trace"

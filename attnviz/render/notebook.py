@@ -1,0 +1,47 @@
+"""A trace in a notebook: the page in a frame that may run scripts and nothing else.
+
+What lives here: the frame, and when there is none. What does not: the page (``page``).
+"""
+
+from __future__ import annotations
+
+import html
+
+from attnviz.errors import AttnvizError
+from attnviz.records import Trace
+from attnviz.render.page.build import build_page
+from attnviz.render.page.encode import stack_of
+
+_BUDGET_MB = 16.0
+_FRAME = (
+    '<iframe sandbox="allow-scripts" title="attnviz" referrerpolicy="no-referrer" '
+    'style="width:100%;height:820px;border:0" srcdoc="{page}"></iframe>'
+)
+
+
+def html_of(trace: Trace) -> str | None:
+    """Return the page in a sandboxed frame, or None where a trace has no page.
+
+    The frame has an origin of its own: it cannot reach the notebook, its storage or its cookies.
+    A mean over heads, or a trace whose page is above 16 MB even when compact, has none.
+    """
+    for compact in (False, True):
+        try:
+            page = build_page(stack_of(trace), compact=compact, budget_mb=_BUDGET_MB)
+        except AttnvizError:
+            continue
+        return _FRAME.format(page=html.escape(page, quote=True))
+    return None
+
+
+def png_of(trace: Trace) -> bytes | None:
+    """Return the heatmap of the weights as a PNG, or None where it cannot be drawn."""
+    from attnviz import registry
+    from attnviz.render.screen import Screen
+
+    try:
+        document = registry.load("views", "heatmap").view(trace)
+        picture: bytes = registry.load("formats", "png").render(document, Screen())
+    except AttnvizError:
+        return None
+    return picture

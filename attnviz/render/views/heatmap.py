@@ -1,0 +1,93 @@
+"""One stage as colours: token × token (or token × dimension), one panel per layer and head.
+
+What lives here: which matrices share a picture and its scale. What does not: drawing (``formats``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnviz.errors import UsageError
+from attnviz.records import Array, Tokens, Trace
+from attnviz.registry import no_such_choice
+from attnviz.render.pooling import symmetric_limits
+from attnviz.render.shapes import Document, Heatmap, Label, Matrix
+from attnviz.render.tokens import visible
+from attnviz.render.views.walk import headline
+
+STAGES = ("scores", "scaled", "bias", "capped", "masked", "weights", "output", "q", "k", "v")
+_VECTORS = ("q", "k", "v", "output")
+_VALUE_NAMES = {"weights": "weight", "scores": "score", "scaled": "scaled score",
+                "capped": "capped score", "masked": "score", "bias": "bias"}  # fmt: skip
+
+
+def view(trace: Trace, *, stage: str = "weights") -> Document:
+    """Show one stage of every layer and head of a trace on a shared scale.
+
+    Parameters
+    ----------
+    trace
+        A dense trace.
+    stage
+        One of ``STAGES``. Weights run from 0 to 1, everything else is centred on 0.
+
+    Raises
+    ------
+    UsageError
+        A stage that does not exist, or that this source (or a mean of heads) does not have.
+    """
+    panels = stage_panels(trace, stage)
+    is_weights = stage == "weights"
+    shape = Heatmap(
+        title_of(trace, stage),
+        panels,
+        (0.0, 1.0) if is_weights else symmetric_limits(panels),
+        value_name=_VALUE_NAMES.get(stage, stage),
+        scale="weights" if is_weights else "diverging",
+    )
+    return Document((headline(trace), shape), trace, title="heatmap", stages=(stage,))
+
+
+def stage_panels(trace: Trace, stage: str) -> tuple[Matrix, ...]:
+    """Return a stage as one matrix per layer and head, titled ``L5.H3``."""
+    if stage not in STAGES:
+        raise UsageError(no_such_choice("stage", stage, STAGES))
+    if stage not in trace.stages:
+        have = ", ".join(name for name in STAGES if name in trace.stages)
+        raise UsageError(f"there is no stage '{stage}' here: this result has {have}")
+    owner = trace.keys if stage in ("k", "v") else trace.tokens
+    columns = () if stage in _VECTORS else plain_labels(trace.keys)
+    return tuple(
+        Matrix(
+            f"L{layer}.H{head}",
+            np.asarray(trace.stages[stage][i, j]),
+            plain_labels(owner),
+            columns,
+            hidden=_hidden(trace, i, j, stage),
+            scale="weights" if stage == "weights" else "diverging",
+            row_axis="token" if stage in _VECTORS else "query",
+            column_axis="dimension" if stage in _VECTORS else "key",
+        )
+        for i, layer in enumerate(trace.layers)
+        for j, head in enumerate(trace.heads)
+    )
+
+
+def plain_labels(tokens: Tokens) -> tuple[Label, ...]:
+    """Return tokens as they are called, without their numbers."""
+    return tuple(Label(label) for label in tokens.labels)
+
+
+def title_of(trace: Trace, what: str) -> str:
+    """Return what is shown, of which head where there is one, and where it is from."""
+    is_one = len(trace.layers) * len(trace.heads) == 1
+    where = f" · L{trace.layers[0]}.H{trace.heads[0]}" if is_one else ""
+    seed = f", seed {trace.source.seed}" if trace.source.seed is not None else ""
+    return f"{what}{where} · {visible(trace.source.name)}{seed}"
+
+
+def _hidden(trace: Trace, i: int, j: int, stage: str) -> Array | None:
+    if stage not in ("masked", "weights"):
+        return None
+    hidden = ~np.asarray(trace.visible[i, j], bool)
+    return hidden if bool(hidden.any()) else None

@@ -1,0 +1,73 @@
+"""Lines from queries to keys: each query's strongest links.
+
+What lives here: which links are shown. What does not: lines (``formats``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnviz.records import Array, Trace
+from attnviz.render.shapes import Document, Links
+from attnviz.render.views.heatmap import plain_labels, title_of
+from attnviz.render.views.walk import headline
+
+PER_QUERY = 5
+LEAST = 0.02
+MOST = 1500
+
+
+def view(trace: Trace) -> Document:
+    """Show where each query of each head looks, the strongest links only.
+
+    At most 5 links per query, of at least 0.02, and 1,500 in all; the view says how many of
+    the links these are and how much weight they carry.
+    """
+    shapes = tuple(
+        _links(trace, i, j) for i in range(len(trace.layers)) for j in range(len(trace.heads))
+    )
+    return Document(
+        (headline(trace), *shapes), trace, title=title_of(trace, "links"), stages=("weights",)
+    )
+
+
+def _links(trace: Trace, i: int, j: int) -> Links:
+    weights = np.asarray(trace.stages["weights"][i, j])
+    chosen = strongest(weights)
+    is_one = len(trace.layers) * len(trace.heads) == 1
+    where = f"L{trace.layers[i]}.H{trace.heads[j]}"
+    total = float(weights.sum())
+    share = sum(w for _, _, w in chosen) / total if total else 1.0
+    note = (
+        f"{len(chosen)} links of at least {LEAST:g}, at most {PER_QUERY} for a query: "
+        f"{100 * share:.0f} % of all weight"
+    )
+    return Links(
+        title_of(trace, "links") if is_one else where,
+        plain_labels(trace.tokens),
+        plain_labels(trace.keys),
+        chosen,
+        notes=(note if is_one else f"{where}: {note}",),
+    )
+
+
+def strongest(weights: Array) -> tuple[tuple[int, int, float], ...]:
+    """Return (query, key, weight) of each row's strongest links, strongest first.
+
+    Parameters
+    ----------
+    weights : (L, S) float, at least 0
+
+    Examples
+    --------
+    >>> strongest(np.array([[0.9, 0.1], [0.01, 0.0]]))
+    ((0, 0, 0.9), (0, 1, 0.1))
+    """
+    n_columns = weights.shape[1]
+    top = np.argsort(-weights, axis=1, kind="stable")[:, : min(PER_QUERY, n_columns)]
+    rows = np.repeat(np.arange(len(weights)), top.shape[1])
+    found = weights[rows, top.ravel()]
+    order = np.argsort(-found, kind="stable")[:MOST]
+    return tuple(
+        (int(rows[n]), int(top.ravel()[n]), float(found[n])) for n in order if found[n] >= LEAST
+    )

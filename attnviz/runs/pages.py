@@ -1,0 +1,230 @@
+"""Gather q, k and v of many layers for an interactive page: nothing L × S is ever computed.
+
+What lives here: running a source and keeping, per layer, the chosen heads as numpy arrays. What
+does not: scores and weights (the page's own script computes them) or how a page is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attnviz import __version__
+from attnviz.errors import UsageError
+from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, RunInfo, Tokens
+from attnviz.runs import pipeline
+from attnviz.runs.requests import choose_heads, parse_scale
+from attnviz.sources import Source
+
+CheckSize = Callable[[Source, Tokens, Sequence[int], Sequence[int]], None]
+
+
+def collect(
+    text: str,
+    *,
+    weights: str = "sample",
+    layer: str | int | None = None,
+    head: str | int | None = None,
+    causal: bool | None = None,
+    window: int | None = None,
+    scale: str | float | None = None,
+    seed: int = 0,
+    d_model: int = 512,
+    d_k: int = 64,
+    n_heads: int | None = None,
+    n_kv_heads: int | None = None,
+    device: str = "auto",
+    dtype: str = "float64",
+    check_size: CheckSize | None = None,
+) -> LayerStack:
+    """Open a source, cut the text, and keep q, k and v of the asked-for layers and heads.
+
+    Parameters
+    ----------
+    text
+        Any string with at least one word.
+    layer, head
+        A number, a range like ``"0-3"``, or ``"all"`` (what None means here).
+    check_size
+        Called with the source, the tokens, the layers and the heads before anything is
+        computed: the place to refuse what would be too large.
+
+    Returns
+    -------
+    LayerStack
+        float64 arrays where the source works in float64, else float32.
+
+    Raises
+    ------
+    InputError
+        Text, file or model cannot be read.
+    UsageError
+        An option out of range, or the mean over heads, which has no q and k.
+    """
+    if head == "mean":
+        raise UsageError(
+            "a page shows q and k, and the mean over heads has none: use --head all or a number"
+        )
+    computing = pipeline.choose_core(device=device, dtype=dtype, n_tokens=len(text) // 2)
+    source = pipeline.open_source(
+        weights=weights,
+        layer=layer,
+        seed=seed,
+        d_model=d_model,
+        d_k=d_k,
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        project=computing.project,
+    )
+    factor = parse_scale(scale)
+    layers = (0,)
+    heads = choose_heads("all" if head is None else head, source.info.n_heads)
+    tokens = source.tokenize(text)
+    if check_size is not None:
+        check_size(source, tokens, layers, heads)
+    own: list[LayerHeads] = []
+
+    def change(found: LayerHeads) -> LayerHeads:
+        own.append(replace(found, q=found.q[:0], k=found.k[:0], v=found.v[:0], x=None, bias=None))
+        return pipeline.override(found, causal=causal, window=window, scale=factor)
+
+    stack = gather_stack(
+        source,
+        tokens,
+        layers,
+        heads,
+        run=RunInfo(__version__, computing.device, computing.dtype, computing.core),
+        change=change,
+    )
+    notes = _overrides(own[0], causal=causal, window=window, scale=factor)
+    return replace(stack, run=replace(stack.run, overrides=notes))
+
+
+def gather_stack(
+    source: Source,
+    tokens: Tokens,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    *,
+    run: RunInfo,
+    change: Callable[[LayerHeads], LayerHeads] = lambda layer: layer,
+    key_tokens: Tokens | None = None,
+) -> LayerStack:
+    """Run a source and keep the chosen heads' q, k, v: memory grows with L, never with L².
+
+    Parameters
+    ----------
+    layers, heads
+        Numbers that the source has, in the order they are kept.
+    change
+        Applied to every layer as the source hands it over (overrides).
+
+    Notes
+    -----
+    Only one layer of the source is alive at a time; what is kept of each is
+    L · (H·E + K·E + K·F) numbers.
+    """
+    group = source.info.n_heads // source.info.n_kv_heads
+    kv_heads = tuple(sorted({head // group for head in heads}))
+    kept: list[LayerHeads] = []
+    source.run(
+        tokens, layers, lambda found: kept.append(pick_heads(change(found), heads, kv_heads))
+    )
+    return LayerStack(
+        tokens=tokens,
+        source=source.info,
+        run=run,
+        layers=tuple(kept),
+        heads=tuple(heads),
+        kv_heads=kv_heads,
+        key_tokens=key_tokens,
+        notices=(*source.info.notices, *tokens.notices),
+    )
+
+
+def pick_heads(found: LayerHeads, heads: Sequence[int], kv_heads: Sequence[int]) -> LayerHeads:
+    """Return one layer with only the chosen heads, as numpy arrays of its own."""
+    queries, keys = list(heads), list(kv_heads)
+    bias = found.bias
+    if callable(bias):
+        bias = _pick_rows(bias, queries)
+    elif bias is not None:
+        bias = _pick(_numbers(bias), queries)
+    return LayerHeads(
+        q=_numbers(found.q)[queries],
+        k=_numbers(found.k)[keys],
+        v=_numbers(found.v)[keys],
+        scale=float(found.scale),
+        visible=_pick_rule(found.visible, queries, like=found.q),
+        softcap=found.softcap,
+        bias=bias,
+        sinks=None if found.sinks is None else _numbers(found.sinks)[queries],
+        layer=found.layer,
+        name=found.name,
+    )
+
+
+def _numbers(values: Array) -> Array:
+    """Return numpy float64 where the numbers are float64, else float32."""
+    if not isinstance(values, np.ndarray):
+        wide = values.detach().to("cpu")
+        values = (wide if str(wide.dtype) == "torch.float64" else wide.float()).numpy()
+    return values if values.dtype == np.float64 else np.asarray(values, np.float32)
+
+
+def _flags(values: Array) -> Array:
+    return np.asarray(values if isinstance(values, np.ndarray) else values.detach().cpu(), bool)
+
+
+def _pick(values: Array, heads: list[int]) -> Array:
+    return values if len(values) == 1 else values[heads]
+
+
+def _pick_rows(rows: Callable[[int, int], Array], heads: list[int]) -> Callable[[int, int], Array]:
+    return lambda first, end: _pick(_numbers(rows(first, end)), heads)
+
+
+def _pick_rule(rule: MaskRule, heads: list[int], *, like: Array) -> MaskRule:
+    """Return the rule for the chosen heads, answering in numpy."""
+    cells, where = rule.cells, rule.where
+    if cells is not None:
+        cells = _flags(cells)
+        cells = cells if cells.ndim == 2 else _pick(cells, heads)
+    if where is not None:
+        where = _pick_where(where, heads, like=like)
+    key_visible = None if rule.key_visible is None else _flags(rule.key_visible)
+    return replace(rule, key_visible=key_visible, cells=cells, where=where)
+
+
+def _pick_where(
+    where: Callable[..., Array], heads: list[int], *, like: Array
+) -> Callable[..., Array]:
+    """A model's rule answers in tensors: hand it tensors, return numpy."""
+    numbers = np.array(heads)
+
+    def asked(head: Any, query: Any, key: Any) -> Array:
+        index = (numbers[head], query, key)
+        if isinstance(like, np.ndarray):
+            return _flags(where(*index))
+        import torch
+
+        return _flags(where(*(torch.as_tensor(part, device=like.device) for part in index)))
+
+    return asked
+
+
+def _overrides(
+    own: LayerHeads, *, causal: bool | None, window: int | None, scale: float | None
+) -> dict[str, Any]:
+    notes: dict[str, Any] = {}
+    if causal is not None:
+        notes["causal"] = causal
+    if window:
+        notes["window"] = window
+    if scale is not None:
+        notes["scale"] = scale
+        notes["source_scale"] = float(own.scale)
+    return notes
