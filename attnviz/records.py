@@ -259,6 +259,25 @@ class Trace:
 
         return str(registry.load("formats", "json").dump_trace(self))
 
+    def plot(self, ax: Any = None, *, stage: str = "weights") -> Any:
+        """Draw a stage: into matplotlib axes (one layer and head), or as a new Figure (all of them).
+
+        Parameters
+        ----------
+        ax
+            Axes to draw into; they are returned. Without, a ``matplotlib.figure.Figure`` is made.
+        stage
+            ``weights``, ``scores``, ``scaled``, ``masked``, ``q``, ``k``, ``v`` or ``output``.
+
+        Raises
+        ------
+        UsageError
+            A stage that is not there, or axes for more than one head.
+        """
+        from attnviz import registry
+
+        return registry.load("formats", "png").plot(self, ax, stage)
+
     def _repr_html_(self) -> str | None:
         """Show the interactive page in a notebook, inside a sandboxed frame."""
         from attnviz import registry

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
@@ -32,9 +33,15 @@ def names(kind: str) -> tuple[str, ...]:
     >>> "json" in names("formats")
     True
     """
-    files = resources.files(_PACKAGES[kind]).iterdir()
-    stems = (file.name[:-3] for file in files if file.name.endswith(".py"))
-    return tuple(sorted(stem.rstrip("_") for stem in stems if not stem.startswith("_")))
+    return tuple(sorted(_modules(kind)))
+
+
+@cache
+def _modules(kind: str) -> dict[str, str]:
+    """Map names to modules; a name that is taken elsewhere has a file with a trailing ``_``."""
+    package = import_module(_PACKAGES[kind])
+    stems = (m.name for m in iter_modules(package.__path__) if not m.name.startswith("_"))
+    return {stem.rstrip("_"): f"{package.__name__}.{stem}" for stem in stems}
 
 
 def load(kind: str, name: str) -> ModuleType | Any:
@@ -45,11 +52,8 @@ def load(kind: str, name: str) -> ModuleType | Any:
     UsageError
         No such name; the message lists all of them and suggests the nearest.
     """
-    if name in names(kind):
-        package = _PACKAGES[kind]
-        own = {file.name for file in resources.files(package).iterdir()}
-        stem = name if f"{name}.py" in own else f"{name}_"
-        return import_module(f"{package}.{stem}")
+    if name in _modules(kind):
+        return import_module(_modules(kind)[name])
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=f"attnviz.{kind}"):

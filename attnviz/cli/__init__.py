@@ -9,8 +9,10 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the program with the process's arguments; every error leaves by its exit code."""
+    import gc
     import sys
 
+    gc.set_threshold(20_000, 20, 20)  # imports make many objects that stay: look at them less often
     from attnviz.cli.report import run_guarded
 
     sys.exit(run_guarded(sys.argv[1:]))

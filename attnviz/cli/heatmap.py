@@ -18,6 +18,7 @@ def heatmap(
     *,
     origin: g.Origin,
     stage: o.PictureStageOption = "weights",
+    max: o.MaxOption = None,
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
@@ -32,6 +33,7 @@ def heatmap(
 
     screen = look.screen(picture=picture)
     choose_format(target)
+    most = o.check_max(max)
     text = origin.read()
 
     from attnviz.render.views import heatmap as view
@@ -40,4 +42,4 @@ def heatmap(
     o.check_choice("stage", stage, view.STAGES)
     trace = pipeline.explain(text, **origin.settings())
     say_notices(trace.notices, talk)
-    emit(view.view(trace, stage=stage), target, screen, talk)
+    emit(view.view(trace, stage=stage, most=most), target, screen, talk)

@@ -80,6 +80,13 @@ PictureStageOption = Annotated[
         "output, q, k or v.",
     ),
 ]  # fmt: skip
+MaxOption = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        "--max", metavar="X", help="End of the colour scale: 1 for weights, the largest number else.",
+        show_default=False,
+    ),
+]  # fmt: skip
 CmapOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
@@ -148,8 +155,8 @@ DtypeOption = Annotated[
 FormatOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
-        "-f", "--format", metavar="NAME", help="table, plain, json, jsonl, csv, tsv, markdown; "
-        "with -o also npz, safetensors.", show_default=False,
+        "-f", "--format", metavar="NAME", help="table, plain, json, jsonl, csv, tsv, markdown, latex; "
+        "with -o also npz, safetensors, parquet, html, png, svg, pdf.", show_default=False,
     ),
 ]  # fmt: skip
 OutputOption = Annotated[
@@ -186,6 +193,13 @@ BudgetOption = Annotated[
     typer.Option("--budget", metavar="MB", min=0.1, max=1000, help="The most a page may take."),
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+
+def check_max(most: float | None) -> float | None:
+    """Return the end of a colour scale, or refuse one that is none."""
+    if most is not None and not 0 < most < float("inf"):
+        raise UsageError(f"--max {most:g} is no end of a scale: give a number above 0")
+    return most
 
 
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:

@@ -15,6 +15,7 @@ from attnviz.records import STAGES, Tokens, Trace
 from attnviz.render.shapes import Document, Label, Table
 
 TRACE_SCHEMA = "attnviz.trace/1"
+VIEW_SCHEMA = "attnviz.view/1"
 _PAIRS = ("scores", "scaled", "bias", "capped", "masked", "weights")
 
 
@@ -73,6 +74,16 @@ def provenance(document: Document) -> dict[str, Any]:
     }
 
 
+def view_to_dict(document: Document) -> dict[str, Any]:
+    """Return a view's own numbers as JSON values, with where they come from."""
+    facts = provenance(document)
+    trace = document.record
+    if isinstance(trace, Trace):
+        facts["text"] = trace.tokens.text
+        facts["tokens"] = tokens_to_list(trace.tokens)
+    return {"schema": VIEW_SCHEMA, **facts, "records": json_ready(list(_rows_of(document)))}
+
+
 def source_to_dict(trace: Trace) -> dict[str, Any]:
     """Return where the numbers came from: names, hashes and sizes, never a path."""
     source = trace.source
@@ -113,9 +124,19 @@ def records(document: Document) -> Iterator[dict[str, Any]]:
     """Yield one flat record per (layer, head, query, key), or per entry of a vector stage.
 
     A document that shows only vector stages (``--stage q``) gives one record per (layer, head,
-    token, dimension); a result that is no trace gives the rows of its tables.
+    token, dimension), a view its own numbers, a result that is no trace the rows of its tables.
+    The last columns of a trace's records say where it comes from.
     """
+    origin = _origin_columns(document.record)
+    for record in _bare_records(document):
+        yield {**record, **origin}
+
+
+def _bare_records(document: Document) -> Iterator[dict[str, Any]]:
     trace = document.record
+    if document.data is not None:
+        yield from _rows_of(document)
+        return
     if not isinstance(trace, Trace):
         for table in (s for s in document.shapes if isinstance(s, Table)):
             names = [str(column.name) or "share" for column in table.columns]
@@ -132,6 +153,28 @@ def records(document: Document) -> Iterator[dict[str, Any]]:
             yield from _vector_records(trace, name)
 
 
+def _rows_of(document: Document) -> Iterator[dict[str, Any]]:
+    assert document.data is not None
+    names = [str(column.name) for column in document.data.columns]
+    for row in document.data.rows:
+        yield dict(zip(names, row, strict=True))
+
+
+def _origin_columns(record: Any) -> dict[str, Any]:
+    if not isinstance(record, Trace):
+        return {}
+    source, run = record.source, record.run
+    return {
+        "source": Label(source.name),
+        "source_sha256": source.sha256,
+        "tokenizer_sha256": source.tokenizer_sha256 or None,
+        "seed": source.seed,
+        "device": run.device,
+        "dtype": run.dtype,
+        "version": run.version,
+    }
+
+
 def arrays(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the arrays of a trace by stage name, and its provenance as strings."""
     import json
@@ -139,6 +182,9 @@ def arrays(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
     from attnviz.errors import UsageError
 
     trace = document.record
+    if document.data is not None:
+        about = json.dumps(json_ready(provenance(document)), ensure_ascii=True, sort_keys=True)
+        return _columns_of(document.data), {"attnviz": about}
     if not isinstance(trace, Trace):
         raise UsageError("this result has no arrays: choose .json, .csv or .md")
     shown = _stages_shown(document)
@@ -150,10 +196,20 @@ def arrays(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
     if trace.x is not None and (not shown or "x" in shown):
         found["x"] = np.ascontiguousarray(trace.x, dtype=np.float64)
     found["visible"] = np.ascontiguousarray(trace.visible)
-    about = trace_to_dict(trace, stages=("none",))
+    facts = trace_to_dict(trace, stages=("none",))
     for bulky in ("visible", "x", "stages", "sink_share"):
-        about.pop(bulky)
-    return found, {"attnviz": json.dumps(about, ensure_ascii=True, sort_keys=True)}
+        facts.pop(bulky)
+    return found, {"attnviz": json.dumps(facts, ensure_ascii=True, sort_keys=True)}
+
+
+def _columns_of(table: Table) -> dict[str, Any]:
+    """Return the columns of numbers of a view's own data."""
+    columns = zip(table.columns, zip(*table.rows, strict=True), strict=False)
+    return {
+        str(column.name): np.asarray(values)
+        for column, values in columns
+        if column.kind not in ("text", "label")
+    }
 
 
 def _stages_shown(document: Document) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from attnviz.errors import UsageError
 from attnviz.render.cellplot import HeatmapBlock
 from attnviz.render.export import provenance
 from attnviz.render.fonts import FontBook
-from attnviz.render.lineplot import LinksBlock, SeriesBlock
 from attnviz.render.pooling import symmetric_limits
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series
@@ -155,6 +154,8 @@ def _find_blocks(document: Document, screen: Screen) -> Iterator[Any]:
                 continue
         if waiting and (not isinstance(shape, Links) or len(waiting) == _LINKS_PER_ROW):
             own = waiting[0].title if len(waiting) == 1 else document.title
+            from attnviz.render.lineplot import LinksBlock
+
             yield LinksBlock(waiting, own if asked is None else asked)
             waiting, asked = [], "" if asked is not None else None
         if isinstance(shape, Matrix) and shape.unit != "percent":
@@ -162,6 +163,8 @@ def _find_blocks(document: Document, screen: Screen) -> Iterator[Any]:
         if isinstance(shape, Heatmap):
             yield HeatmapBlock(shape, paper.colormap, shape.title if asked is None else asked)
         elif isinstance(shape, Series):
+            from attnviz.render.lineplot import SeriesBlock
+
             yield SeriesBlock(shape, shape.title if asked is None else asked)
         else:
             continue

@@ -168,10 +168,12 @@ class Document:
     """What a view yields: shapes for people, and the record behind them for machines.
 
     ``record`` is a ``Trace``, a ``Summary``, or a mapping that is JSON as it stands. ``stages``
-    are the stages it was restricted to; empty for all.
+    are the stages it was restricted to; empty for all. ``data`` holds a view's own numbers where
+    they are no stage of the record, one row per number, columns named as a program would.
     """
 
     shapes: tuple[Shape, ...]
     record: Any = field(default_factory=dict)
     title: str = ""
     stages: tuple[str, ...] = ()
+    data: Table | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,8 @@ def matrix_grid(matrix: Matrix, screen: Screen) -> Grid:
 
 def table_grid(table: Table, screen: Screen, *, bar_width: int = 20) -> Grid:
     """Lay a table out as text, each column by its kind."""
+    if any(column.kind == "bar" for column in table.columns):
+        bar_width = min(bar_width, _room_for_bar(table, screen))
     writers = [
         _cell_writer(column, [row[i] for row in table.rows], screen, bar_width)
         for i, column in enumerate(table.columns)
@@ -145,6 +147,28 @@ def table_grid(table: Table, screen: Screen, *, bar_width: int = 20) -> Grid:
     )
     is_right = tuple(c.kind in ("int", "number", "percent") for c in table.columns)
     return Grid(header, rows, table.n_keys, is_right)
+
+
+def _room_for_bar(table: Table, screen: Screen) -> int:
+    """Return how wide a bar may be for the table to stay in one piece; 20 at most, 5 at least."""
+    from rich.cells import cell_len
+
+    if screen.width is None:
+        return 20
+    kept = [i for i, column in enumerate(table.columns) if column.kind != "bar"]
+    rest = replace(
+        table,
+        columns=tuple(table.columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+    )
+    grid = table_grid(rest, screen)
+    most = max(6, screen.width // 3)
+    used = 1 + sum(
+        3 + min(most, max(map(cell_len, cells)))
+        for cells in zip(grid.header, *grid.rows, strict=True)
+    )
+    n_bars = len(table.columns) - len(kept)
+    return max(5, (screen.width - used) // n_bars - 3)
 
 
 def column_blocks(
@@ -239,8 +263,6 @@ def draw_bar(share: float, width: int) -> str:
 
 def panels_of(heatmap: Any) -> tuple[Matrix, ...]:
     """Return a heatmap's matrices under its title, for formats that cannot draw."""
-    from dataclasses import replace
-
     panels: tuple[Matrix, ...] = heatmap.panels
     if len(panels) == 1:
         return (replace(panels[0], title=heatmap.title, notes=heatmap.notes),)

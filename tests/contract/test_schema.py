@@ -34,6 +34,21 @@ def test_traces_are_valid(cli: Callable[..., Result], name: str) -> None:
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(done.out))
 
 
+@pytest.mark.parametrize("name", ["links", "entropy", "neuron"])
+def test_views_are_valid_and_hold_their_own_numbers(cli: Callable[..., Result], name: str) -> None:
+    text = (resources.files("attnviz") / "schemas/view-1.json").read_text(encoding="utf-8")
+    schema = json.loads(text)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for extra in ((), ("-w", "random", "--n-heads", "2", "--head", "1")):
+        data = json.loads(cli("view", name, SENTENCE, *extra, "--format", "json").out)
+        jsonschema.Draft202012Validator(schema).validate(data)
+        own = {"links": "weight", "entropy": "bits", "neuron": "q_times_k"}[name]
+        assert all(own in record for record in data["records"])
+    lines = cli("view", name, SENTENCE, "--format", "csv").out.splitlines()
+    assert own in lines[0].split(",")
+    assert "source_sha256" in lines[0]
+
+
 def test_the_schema_can_refuse(cli: Callable[..., Result]) -> None:
     data = json.loads(cli("explain", "a b", "-w", "random", "-f", "json").out)
     data["stages"]["weights"] = data["stages"]["weights"][0]

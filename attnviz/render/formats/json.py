@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from attnviz.records import Trace
-from attnviz.render.export import json_ready, trace_to_dict
+from attnviz.render.export import json_ready, trace_to_dict, view_to_dict
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document
 
@@ -19,6 +19,8 @@ IS_BINARY = False
 def render(document: Document, screen: Screen) -> str:
     """Write the record behind a document as one line of JSON."""
     record = document.record
+    if document.data is not None:
+        return dump(view_to_dict(document))
     if isinstance(record, Trace):
         return dump(trace_to_dict(record, document.stages))
     return dump(json_ready(record))

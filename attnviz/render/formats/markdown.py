@@ -5,9 +5,11 @@ What lives here: escaping and the table syntax. What does not: which cells there
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
+from attnviz.render.export import provenance
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Text
 from attnviz.render.text import (
@@ -28,7 +30,13 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&])")
 def render(document: Document, screen: Screen) -> str:
     """Write a document as Markdown; every label and number is escaped text."""
     blocks = ("\n".join(_lines(shape, screen)) for shape in document.shapes)
-    return "\n\n".join(blocks) + "\n"
+    return _origin_comment(document) + "\n\n".join(blocks) + "\n"
+
+
+def _origin_comment(document: Document) -> str:
+    """Say where the numbers come from, in a comment that no label can end."""
+    facts = json.dumps(provenance(document), ensure_ascii=True, sort_keys=True)
+    return "<!-- attnviz " + re.sub("[-<>]", lambda c: f"\\u{ord(c[0]):04x}", facts) + " -->\n\n"
 
 
 def escape(text: str) -> str:

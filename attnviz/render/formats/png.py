@@ -6,7 +6,9 @@ What lives here: the ending. What does not: drawing (``render.figure``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from attnviz.records import Trace
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document
 
@@ -24,3 +26,10 @@ def render(document: Document, screen: Screen, say: Callable[[str], None] | None
         for notice in picture.notices:
             say(notice)
     return figure.to_png(picture)
+
+
+def plot(trace: Trace, ax: Any, stage: str) -> Any:
+    """Draw a stage of a trace into matplotlib axes, or as a new Figure (``render.plot``)."""
+    from attnviz.render.plot import plot as draw
+
+    return draw(trace, ax, stage)

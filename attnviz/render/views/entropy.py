@@ -29,7 +29,22 @@ def view(trace: Trace) -> Document:
         shapes = (_table(trace, bits[0, 0], most[0, 0]), _curve(trace, bits[0, 0], most[0, 0]))
     else:
         shapes = (_rows(trace, bits, float(most.max(initial=0.0))),)
-    return Document((headline(trace), *shapes), trace, title="entropy", stages=("weights",))
+    return Document(
+        (headline(trace), *shapes), trace, "entropy", ("weights",), data=_data(trace, bits, most)
+    )
+
+
+def _data(trace: Trace, bits: Array, most: Array) -> Table:
+    columns = (
+        Column("layer", "int"), Column("head", "int"), Column("query", "int"),
+        Column("query_label", "label"), Column("bits"), Column("bits_at_most"),
+    )  # fmt: skip
+    rows = tuple(
+        (trace.layers[i], trace.heads[j], row, Label(trace.tokens.labels[row]),
+         float(bits[i, j, row]), float(most[i, j, row]))
+        for i, j, row in np.ndindex(*bits.shape)
+    )  # fmt: skip
+    return Table("entropy", columns, rows)
 
 
 def _curve(trace: Trace, bits: Array, most: Array) -> Series:

@@ -5,6 +5,9 @@ What lives here: which matrices share a picture and its scale. What does not: dr
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 
 from attnviz.errors import UsageError
@@ -16,12 +19,14 @@ from attnviz.render.tokens import visible
 from attnviz.render.views.walk import headline
 
 STAGES = ("scores", "scaled", "bias", "capped", "masked", "weights", "output", "q", "k", "v")
+DARK = 0.25
+"""Below this share of the scale the largest number is named: the picture shows little of it."""
 _VECTORS = ("q", "k", "v", "output")
 _VALUE_NAMES = {"weights": "weight", "scores": "score", "scaled": "scaled score",
                 "capped": "capped score", "masked": "score", "bias": "bias"}  # fmt: skip
 
 
-def view(trace: Trace, *, stage: str = "weights") -> Document:
+def view(trace: Trace, *, stage: str = "weights", most: float | None = None) -> Document:
     """Show one stage of every layer and head of a trace on a shared scale.
 
     Parameters
@@ -30,6 +35,8 @@ def view(trace: Trace, *, stage: str = "weights") -> Document:
         A dense trace.
     stage
         One of ``STAGES``. Weights run from 0 to 1, everything else is centred on 0.
+    most
+        End of the colour scale, above 0, in place of 1 or of the largest magnitude.
 
     Raises
     ------
@@ -38,14 +45,32 @@ def view(trace: Trace, *, stage: str = "weights") -> Document:
     """
     panels = stage_panels(trace, stage)
     is_weights = stage == "weights"
+    largest = symmetric_limits(panels)[1]
+    end = most or (1.0 if is_weights else largest)
     shape = Heatmap(
         title_of(trace, stage),
         panels,
-        (0.0, 1.0) if is_weights else symmetric_limits(panels),
+        (0.0 if is_weights else -end, end),
         value_name=_VALUE_NAMES.get(stage, stage),
         scale="weights" if is_weights else "diverging",
+        notes=tuple(_scale_notes(largest, end, is_chosen=most is not None)),
     )
     return Document((headline(trace), shape), trace, title="heatmap", stages=(stage,))
+
+
+def _scale_notes(largest: float, end: float, *, is_chosen: bool) -> Iterator[str]:
+    if largest > end:
+        yield f"the scale ends at {end:g}; what is beyond has its last colour: up to {largest:.3g}"
+    elif largest < DARK * end and not is_chosen:
+        yield f"the largest is {largest:.3g}: --max {_round_up(largest):g} spreads the colours"
+
+
+def _round_up(number: float) -> float:
+    """Return the next number of one digit: 0.0213 → 0.03."""
+    if number <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(number))
+    return float(f"{math.ceil(number / power) * power:.1g}")
 
 
 def stage_panels(trace: Trace, stage: str) -> tuple[Matrix, ...]:

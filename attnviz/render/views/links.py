@@ -8,13 +8,18 @@ from __future__ import annotations
 import numpy as np
 
 from attnviz.records import Array, Trace
-from attnviz.render.shapes import Document, Links
+from attnviz.render.shapes import Column, Document, Label, Links, Table
 from attnviz.render.views.heatmap import plain_labels, title_of
 from attnviz.render.views.walk import headline
 
 PER_QUERY = 5
 LEAST = 0.02
 MOST = 1500
+DATA_COLUMNS = (
+    Column("layer", "int"), Column("head", "int"), Column("query", "int"),
+    Column("query_label", "label"), Column("key", "int"), Column("key_label", "label"),
+    Column("weight"),
+)  # fmt: skip
 
 
 def view(trace: Trace) -> Document:
@@ -26,8 +31,18 @@ def view(trace: Trace) -> Document:
     shapes = tuple(
         _links(trace, i, j) for i in range(len(trace.layers)) for j in range(len(trace.heads))
     )
+    rows = tuple(
+        (trace.layers[i], trace.heads[j], query, Label(trace.tokens.labels[query]),
+         key, Label(trace.keys.labels[key]), weight)
+        for (i, j), shape in zip(np.ndindex(len(trace.layers), len(trace.heads)), shapes, strict=True)
+        for query, key, weight in shape.links
+    )  # fmt: skip
     return Document(
-        (headline(trace), *shapes), trace, title=title_of(trace, "links"), stages=("weights",)
+        (headline(trace), *shapes),
+        trace,
+        title="links",
+        stages=("weights",),
+        data=Table("links", DATA_COLUMNS, rows),
     )
 
 

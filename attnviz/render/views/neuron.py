@@ -6,6 +6,7 @@ What lives here: which dimensions are shown and in what order. What does not: dr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,11 @@ from attnviz.render.tokens import visible
 from attnviz.render.views.walk import headline
 
 _N_LARGEST = 12
+DATA_COLUMNS = (
+    Column("layer", "int"), Column("head", "int"), Column("query", "int"),
+    Column("query_label", "label"), Column("key", "int"), Column("key_label", "label"),
+    Column("dimension", "int"), Column("q"), Column("k"), Column("q_times_k"),
+)  # fmt: skip
 
 
 def view(trace: Trace, *, queries: Sequence[int] = (), keys: Sequence[int] = ()) -> Document:
@@ -42,12 +48,25 @@ def view(trace: Trace, *, queries: Sequence[int] = (), keys: Sequence[int] = ())
         raise UsageError("the neuron view shows one pair: give one --token and one --key")
     query = queries[0] if queries else len(trace.tokens) - 1
     shapes: list[Shape] = [headline(trace)]
+    rows: list[tuple[Any, ...]] = []
     for i in range(len(trace.layers)):
         for j in range(len(trace.heads)):
             weights = np.asarray(trace.stages["weights"][i, j, query])
             key = keys[0] if keys else int(weights.argmax())
             shapes.extend(_pair(trace, i, j, query, key))
-    return Document(tuple(shapes), trace, title="neuron", stages=("q", "k"))
+            rows.extend(_dimensions(trace, i, j, query, key))
+    data = Table("neuron", DATA_COLUMNS, tuple(rows))
+    return Document(tuple(shapes), trace, title="neuron", stages=("q", "k"), data=data)
+
+
+def _dimensions(
+    trace: Trace, i: int, j: int, query: int, key: int
+) -> Iterator[tuple[int | str | float, ...]]:
+    names = Label(trace.tokens.labels[query]), Label(trace.keys.labels[key])
+    q_E, k_E = (np.asarray(trace.stages[n][i, j, p]) for n, p in (("q", query), ("k", key)))
+    for e, (a, b) in enumerate(zip(q_E.tolist(), k_E.tolist(), strict=True)):
+        where = (trace.layers[i], trace.heads[j], query, names[0], key, names[1])
+        yield (*where, e, a, b, a * b)
 
 
 def _pair(trace: Trace, i: int, j: int, query: int, key: int) -> Iterator[Shape]:
