@@ -156,7 +156,7 @@ def score(weights: Array, visible: Array, facts: Facts) -> Mapping[str, Found]:
     >>> facts = Facts(np.array([5, 6, 5, 6]), np.zeros(4, bool), np.zeros(4))
     >>> found = score(np.eye(4, k=-1)[None], np.tri(4, dtype=bool)[None], facts)
     >>> float(found["previous"].scores[0]), round(float(found["previous"].nulls[0]), 3)
-    (1.0, 0.333)
+    (1.0, 0.361)
     """
     weights_HLS = np.asarray(weights, np.float64)
     visible_1LS = np.asarray(visible, bool)
@@ -249,7 +249,7 @@ def excess(scores: Array, nulls: Array) -> Array:
 
     Examples
     --------
-    >>> float(excess(np.array(0.55), np.array(0.1)))
+    >>> float(excess(np.array(0.625), np.array(0.25)))
     0.5
     """
     scores, nulls = np.asarray(scores, np.float64), np.asarray(nulls, np.float64)
