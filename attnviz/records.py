@@ -167,6 +167,7 @@ class SourceInfo:
     tokenizer: str = ""
     tokenizer_sha256: str = ""
     notices: tuple[str, ...] = ()
+    n_vocab: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,45 @@ class RunInfo:
     dtype: str
     core: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReport:
+    """What every head does, averaged over texts (``core.patterns`` has the definitions).
+
+    Parameters
+    ----------
+    patterns
+        Names, P of them.
+    score, low, high, null : (P, layers, heads) float64
+        Weight on the pattern's keys, the ends of its 95 % interval over texts, and what shuffled
+        keys would give; NaN where no text can tell.
+    excess : (P, layers, heads)
+        (score − null) / (1 − null).
+    n_samples
+        How many texts, pairs of texts or random sequences speak of each pattern.
+    n_tokens
+        Of all texts together.
+    """
+
+    source: SourceInfo
+    run: RunInfo
+    patterns: tuple[str, ...]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    score: Array
+    low: Array
+    high: Array
+    null: Array
+    excess: Array
+    n_samples: tuple[int, ...]
+    n_texts: int
+    n_tokens: int
+    notices: tuple[str, ...] = ()
+
+    def to_numpy(self) -> dict[str, Array]:
+        """Return ``score``, ``low``, ``high``, ``null`` and ``excess``, each (P, layers, heads)."""
+        return {n: getattr(self, n) for n in ("score", "low", "high", "null", "excess")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ def main() -> None:
     import gc
     import sys
 
-    gc.set_threshold(20_000, 20, 20)  # imports make many objects that stay: look at them less often
+    gc.set_threshold(
+        100_000, 20, 20
+    )  # imports make many objects that stay: look at them less often
     from attnviz.cli.report import run_guarded
 
     sys.exit(run_guarded(sys.argv[1:]))

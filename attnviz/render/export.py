@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.records import STAGES, Tokens, Trace
+from attnviz.records import STAGES, HeadReport, Tokens, Trace
 from attnviz.render.shapes import Document, Label, Table
 
 TRACE_SCHEMA = "attnviz.trace/1"
 VIEW_SCHEMA = "attnviz.view/1"
+HEADS_SCHEMA = "attnviz.heads/1"
 _PAIRS = ("scores", "scaled", "bias", "capped", "masked", "weights")
 
 
@@ -58,7 +59,7 @@ def provenance(document: Document) -> dict[str, Any]:
 
     facts: dict[str, Any] = {"version": __version__, "view": document.title}
     trace = document.record
-    if not isinstance(trace, Trace):
+    if not isinstance(trace, Trace | HeadReport):
         return facts
     source = source_to_dict(trace)
     kept = ("kind", "name", "sha256", "origin", "seed", "tokenizer", "tokenizer_sha256")
@@ -78,13 +79,16 @@ def view_to_dict(document: Document) -> dict[str, Any]:
     """Return a view's own numbers as JSON values, with where they come from."""
     facts = provenance(document)
     trace = document.record
+    if isinstance(trace, HeadReport):
+        facts["n_texts"], facts["n_tokens"] = trace.n_texts, trace.n_tokens
     if isinstance(trace, Trace):
         facts["text"] = trace.tokens.text
         facts["tokens"] = tokens_to_list(trace.tokens)
-    return {"schema": VIEW_SCHEMA, **facts, "records": json_ready(list(_rows_of(document)))}
+    schema = HEADS_SCHEMA if isinstance(trace, HeadReport) else VIEW_SCHEMA
+    return {"schema": schema, **facts, "records": json_ready(list(_rows_of(document)))}
 
 
-def source_to_dict(trace: Trace) -> dict[str, Any]:
+def source_to_dict(trace: Trace | HeadReport) -> dict[str, Any]:
     """Return where the numbers came from: names, hashes and sizes, never a path."""
     source = trace.source
     return {
@@ -161,7 +165,7 @@ def _rows_of(document: Document) -> Iterator[dict[str, Any]]:
 
 
 def _origin_columns(record: Any) -> dict[str, Any]:
-    if not isinstance(record, Trace):
+    if not isinstance(record, Trace | HeadReport):
         return {}
     source, run = record.source, record.run
     return {

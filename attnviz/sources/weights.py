@@ -92,6 +92,7 @@ def open_weights(
         tokenizer=about[0],
         tokenizer_sha256=about[1],
         notices=notices,
+        n_vocab=0 if loaded.layer.embedding is None else len(loaded.layer.embedding),
     )
     return LayerSource(info, found, vocabulary, project)
 

@@ -7,11 +7,12 @@ the numbers (``core``) and how a table is drawn (``formats``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from attnviz.core.reference import entropy_bits, softmax, softmax_gradient_norm
-from attnviz.records import Tokens, Trace
+from attnviz.records import RunInfo, SourceInfo, Tokens, Trace
 from attnviz.render.shapes import Column, Document, Label, Matrix, Shape, Table, Text
 
 SHOWN = ("tokens", "x", "q", "k", "v", "scores", "scaled", "bias", "capped", "masked",
@@ -84,7 +85,16 @@ def token_table(tokens: Tokens, title: str) -> Table:
     )
 
 
-def headline(trace: Trace) -> Text:
+class Sourced(Protocol):
+    """Any result that says where it comes from."""
+
+    @property
+    def source(self) -> SourceInfo: ...
+    @property
+    def run(self) -> RunInfo: ...
+
+
+def headline(trace: Sourced) -> Text:
     """Say where the weights come from, their sizes and hash, and where they were computed."""
     source, run = trace.source, trace.run
     seed = f", seed {source.seed}" if source.seed is not None else ""

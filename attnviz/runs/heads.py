@@ -1,0 +1,234 @@
+"""What every head does: run many texts through a source and score each head by each pattern.
+
+What lives here: running texts, random repeated tokens, averages. What does not: the definitions
+(``core.patterns``) and intervals (``core.intervals``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from attnviz import __version__
+from attnviz.core.intervals import bootstrap
+from attnviz.core.patterns import PATTERNS, Facts, excess, score, stability
+from attnviz.errors import InputError, UsageError
+from attnviz.records import Array, HeadReport, LayerHeads, RunInfo, Tokens
+from attnviz.runs.pipeline import choose_core, open_source
+from attnviz.sources import Source
+
+MAX_TOKENS = 512
+"""Longer texts are cut: a head's habits show in far fewer."""
+N_SEQUENCES = 8
+N_REPEATED = 32
+"""Random tokens of a sequence that is written twice, for the induction score."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class _Samples:
+    """Scores minus nothing yet: (pattern → one (layers, heads) array per sample)."""
+
+    scores: dict[str, list[Array]] = field(default_factory=dict)
+    nulls: dict[str, list[Array]] = field(default_factory=dict)
+
+    def add(self, name: str, scores: Array, nulls: Array) -> None:
+        self.scores.setdefault(name, []).append(scores)
+        self.nulls.setdefault(name, []).append(nulls)
+
+
+def rank_heads(
+    texts: Sequence[str],
+    *,
+    max_tokens: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "float64",
+    progress: Progress = lambda done, total: None,
+    **source_options: Any,
+) -> HeadReport:
+    """Score every head of a source for every pattern, averaged over texts.
+
+    Parameters
+    ----------
+    texts
+        One or more; intervals need several.
+    max_tokens
+        Longer texts are cut; 512 by default.
+    seed
+        Of random sequences and resampling.
+    progress
+        Told how many of how many runs are done.
+    source_options
+        As in ``explain``: ``weights`` or ``model``, sizes of random weights.
+
+    Returns
+    -------
+    HeadReport
+
+    Raises
+    ------
+    UsageError, InputError
+        No text; a source or text that cannot be read.
+
+    Notes
+    -----
+    Induction is measured on random tokens written twice where the source has a vocabulary, so that
+    nothing but the copy can be known; elsewhere on the texts. Time grows with texts · heads · L².
+    """
+    if not texts:
+        raise UsageError("no text: give one or more, or --file with one text per line")
+    longest = max_tokens or MAX_TOKENS
+    computing = choose_core(device=device, dtype=dtype, n_tokens=min(longest, MAX_TOKENS))
+    source = open_source(seed=seed, project=computing.project, **source_options)
+    cut = [_cut(source.tokenize(text), longest) for text in texts]
+    notices = list(source.info.notices)
+    n_cut = sum(1 for _, was_cut in cut if was_cut)
+    if n_cut:
+        notices.append(f"{n_cut} of {len(texts)} texts were cut to {longest} tokens (--max-tokens)")
+    tokens = [found for found, _ in cut]
+    layers = tuple(getattr(source, "layers", (0,)))
+    rarity = _rarity(tokens)
+    sequences = _repeated(source, tokens[0], seed) if source.info.n_vocab > 1 else []
+    total = len(tokens) + len(sequences)
+    samples = _Samples()
+    before: Mapping[int, tuple[Array, Array]] = {}
+    for number, text in enumerate(tokens):
+        maps = _maps(source, text, layers, computing.trace_heads)
+        facts = _facts(text, rarity)
+        found = {layer: score(*maps[layer], facts) for layer in layers}
+        for name in PATTERNS:
+            if name == "positional" or (name == "induction" and sequences):
+                continue
+            samples.add(name, *_stack([found[layer][name] for layer in layers]))
+        if before:
+            pairs = [stability(*maps[layer], *before[layer]) for layer in layers]
+            samples.add("positional", *_stack(pairs))
+        before = maps
+        progress(number + 1, total)
+    for number, text in enumerate(sequences):
+        maps = _maps(source, text, layers, computing.trace_heads)
+        facts = _facts(text, rarity)
+        found = {layer: score(*maps[layer], facts) for layer in layers}
+        samples.add("induction", *_stack([found[layer]["induction"] for layer in layers]))
+        progress(len(tokens) + number + 1, total)
+    if len(texts) == 1:
+        notices.append("one text: intervals need several, and positional heads two")
+    run = RunInfo(__version__, computing.device, computing.dtype, computing.core)
+    return _report(source, run, layers, samples, tokens, tuple(notices))
+
+
+def _cut(tokens: Tokens, longest: int) -> tuple[Tokens, bool]:
+    if len(tokens) <= longest:
+        return tokens, False
+    parts = ("ids", "pieces", "labels", "spans", "special")
+    return replace(tokens, **{name: getattr(tokens, name)[:longest] for name in parts}), True
+
+
+def _maps(
+    source: Source,
+    tokens: Tokens,
+    layers: Sequence[int],
+    trace_heads: Callable[[LayerHeads], Mapping[str, Array]],
+) -> dict[int, tuple[Array, Array]]:
+    """Run one text: layer → (weights (H, L, L), visible (H, L, L))."""
+    found: dict[int, tuple[Array, Array]] = {}
+
+    def keep(heads: LayerHeads) -> None:
+        if heads.n_queries != heads.n_keys:
+            raise UsageError("patterns are about self attention: queries and keys differ here")
+        stages = trace_heads(heads)
+        found[heads.layer] = (
+            np.asarray(stages["weights"], np.float64),
+            np.asarray(stages["visible"], bool),
+        )
+
+    source.run(tokens, layers, keep)
+    if len(found) == 1 and len(layers) == 1:
+        return {layers[0]: next(iter(found.values()))}
+    return found
+
+
+def _stack(parts: Sequence[Any]) -> tuple[Array, Array]:
+    return np.stack([p.scores for p in parts]), np.stack([p.nulls for p in parts])
+
+
+def _facts(tokens: Tokens, rarity: Mapping[int, float]) -> Facts:
+    is_sign = [not any(c.isalnum() for c in label) for label in tokens.labels]
+    special = np.array(tokens.special, bool) | np.array(is_sign, bool)
+    return Facts(
+        np.array(tokens.ids), special, np.array([rarity.get(i, np.inf) for i in tokens.ids])
+    )
+
+
+def _rarity(texts: Sequence[Tokens]) -> dict[int, float]:
+    """Return how rare each token is: fewer uses first, later places in the vocabulary next."""
+    counts = Counter(i for tokens in texts for i in tokens.ids)
+    largest = max(counts) + 1
+    return {i: -count + i / largest for i, count in counts.items()}
+
+
+def _repeated(source: Source, like: Tokens, seed: int) -> list[Tokens]:
+    """Return random tokens written twice, between the special tokens the source itself adds."""
+    draw = np.random.Generator(np.random.Philox(seed))
+    front = next((i for i, s in enumerate(like.special) if not s), len(like))
+    back = next((i for i, s in enumerate(reversed(like.special)) if not s), 0)
+    known = set(like.ids[:front]) | set(like.ids[len(like) - back :])
+    choices = np.array([i for i in range(source.info.n_vocab) if i not in known])
+    made = []
+    for _ in range(N_SEQUENCES):
+        body = draw.choice(choices, size=min(N_REPEATED, len(choices)), replace=False).tolist()
+        ids = (*like.ids[:front], *body, *body, *like.ids[len(like) - back :])
+        special = (True,) * front + (False,) * (2 * len(body)) + (True,) * back
+        names = tuple("[…]" if s else f"w{i}" for i, s in zip(ids, special, strict=True))
+        made.append(Tokens("", ids, names, names, (None,) * len(ids), special))
+    return made
+
+
+def _report(
+    source: Source,
+    run: RunInfo,
+    layers: tuple[int, ...],
+    samples: _Samples,
+    texts: Sequence[Tokens],
+    notices: tuple[str, ...],
+) -> HeadReport:
+    n_heads = source.info.n_heads
+    names = tuple(PATTERNS)
+    shape = (len(names), len(layers), n_heads)
+    arrays = {key: np.full(shape, np.nan) for key in ("score", "low", "high", "null", "excess")}
+    n_samples = []
+    for place, name in enumerate(names):
+        if name not in samples.scores:
+            n_samples.append(0)
+            continue
+        scores, nulls = np.stack(samples.scores[name]), np.stack(samples.nulls[name])
+        n_samples.append(int((~np.isnan(scores).all(axis=(1, 2))).sum()))
+        if not n_samples[-1]:
+            continue
+        mean, low, high = bootstrap(scores)
+        null = bootstrap(nulls, n_resamples=1)[0]
+        arrays["score"][place], arrays["null"][place] = mean, null
+        arrays["low"][place], arrays["high"][place] = low, high
+        arrays["excess"][place] = np.where(np.isnan(mean), np.nan, excess(mean, null))
+    if not any(n_samples):
+        raise InputError(
+            "the texts are too short to tell anything: give some of four words or more"
+        )
+    return HeadReport(
+        source=source.info,
+        run=run,
+        patterns=names,
+        layers=layers,
+        heads=tuple(range(n_heads)),
+        n_samples=tuple(n_samples),
+        n_texts=len(texts),
+        n_tokens=sum(len(t) for t in texts),
+        notices=notices,
+        **arrays,
+    )
