@@ -6,7 +6,10 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from real_models import minilm, one_thread, own_cache, smollm2
 from support import Result
+
+__all__ = ["minilm", "one_thread", "own_cache", "smollm2"]
 
 
 @pytest.fixture

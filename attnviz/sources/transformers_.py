@@ -213,7 +213,7 @@ class TransformersSource:
         self._check_length(longest)
         if self.plan.route == "tap":
             tap.check_length(longest, self.files.name)
-        if self._is_pair and len(texts) > 1:
+        if self.which in ("self", "cross") and self._is_pair and len(texts) > 1:
             for place, tokens in enumerate(texts):
                 self.run(tokens, layers, partial(consume, place))
             return
@@ -227,12 +227,19 @@ class TransformersSource:
         ]
         is_padded = any(n != longest for n in lengths)
         decoder = self._decoder(texts[0]) if self._is_pair and self.which != "encoder" else None
-        decoder_ids = [[0]] if self._is_pair else None
+        decoder_ids = [[0]] * len(texts) if self._is_pair else None
         if decoder is not None:
             decoder_ids = [list(decoder.ids)]
 
+        names = {id(module): name for name, module in self.loaded.body.named_modules()}
+
         def hand_on(record: Record) -> None:
             call = calls[record.call]
+            if names.get(id(record.module), call.name) != call.name:
+                raise InputError(
+                    f"this text takes another way through {self.files.name} than the self-check "
+                    f"did: call {call.call} came from {names[id(record.module)]}, not {call.name}"
+                )
             for place, span in enumerate(real):
                 rows = span if decoder is None else (0, len(decoder))
                 keys = span if self.which == "cross" else rows

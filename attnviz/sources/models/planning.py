@@ -211,6 +211,8 @@ def _compare(
 ) -> tuple[str | None, float | None]:
     """Return the fault, if any, and the largest difference of weights."""
     if not theirs:
+        if plan.route == "tap":
+            return "it reports no weights of its own to compare with", None
         return None, None
     worst = 0.0
     for kind, listed in theirs.items():

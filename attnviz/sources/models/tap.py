@@ -121,7 +121,7 @@ class _Tap(TorchFunctionMode):
     ) -> None:
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         weights = next((frame.weights[id(t)][1] for t in tensors if id(t) in frame.weights), None)
-        scores = next((frame.scores[id(t)][1:] for t in tensors if id(t) in frame.scores), None)
+        scores = next((frame.scores[id(t)] for t in tensors if id(t) in frame.scores), None)
         if name in _PRODUCTS:
             product = _read_product(name, args, kwargs)
             source = next((t for t in _operands(args) if id(t) in frame.weights), None)
@@ -131,13 +131,13 @@ class _Tap(TorchFunctionMode):
                 frame.scores[id(result)] = (result, product, product.factor)
         elif "softmax" in name and scores is not None:
             dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
-            softmax = _Softmax(scores[0], scores[1], args[0], int(dim))
+            softmax = _Softmax(scores[1], scores[2], args[0], int(dim))
             frame.weights[id(result)] = (result, softmax)
         elif weights is not None and result.numel() == weights.logits.numel():
             frame.weights[id(result)] = (result, weights)
-        elif scores is not None and result.numel() == tensors[0].numel():
-            factor = scores[1] * _factor_of(name, args)
-            frame.scores[id(result)] = (result, scores[0], factor)
+        elif scores is not None and result.numel() == scores[0].numel():
+            factor = scores[2] * _factor_of(name, args)
+            frame.scores[id(result)] = (result, scores[1], factor)
 
     def _emit(
         self, frame: _Frame, softmax: _Softmax, product: _Product, result: torch.Tensor

@@ -1,0 +1,143 @@
+"""Is it the model's own? Parity for every answer, and a comparison with the model left untouched.
+
+What lives here: the differences. What does not: the numbers compared, which come from the core
+that is at work (handed in), and the self-check at first use (``planning``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from attnviz.errors import UsageError
+from attnviz.records import Array, LayerHeads, Tokens
+from attnviz.sources.models.capture import NAME, capture
+from attnviz.sources.models.lazy_bias import lazy_position_bias
+from attnviz.sources.models.loading import load
+from attnviz.sources.models.planning import (
+    TOLERANCE,
+    hidden_difference,
+    reported_weights,
+    switch,
+)
+
+if TYPE_CHECKING:
+    from attnviz.sources.transformers_ import TransformersSource
+
+MAX_TOKENS = 2048
+"""Eager attention holds layers × heads × L × L: longer texts are not verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How far our numbers are from those of the model run untouched.
+
+    Parameters
+    ----------
+    weights
+        Layer → largest difference from the weights that its eager attention reports.
+    hidden
+        Largest difference of the final states from its fused attention, relative to their
+        largest number.
+    tolerance
+        For both; depends on the precision the model runs in.
+    """
+
+    weights: Mapping[int, float]
+    hidden: float
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        """True where every difference is within the tolerance (NaN is not)."""
+        return all(d <= self.tolerance for d in (*self.weights.values(), self.hidden))
+
+
+def parity(heads: LayerHeads, output: Array) -> float:
+    """Return the largest difference between our output per head and the model's own.
+
+    Parameters
+    ----------
+    heads
+        One layer, with ``own_output``.
+    output : (H, L, F)
+        What the core computed from it.
+
+    Raises
+    ------
+    UsageError
+        A layer whose source did not say what it computed itself.
+    """
+    if heads.own_output is None:
+        raise UsageError(f"layer {heads.layer} has no output of its own to compare with")
+    own, ours = (torch.as_tensor(a).detach().double().cpu() for a in (heads.own_output, output))
+    return float((own - ours).abs().max())
+
+
+def verify(
+    source: TransformersSource,
+    tokens: Tokens,
+    trace_heads: Callable[[LayerHeads], Mapping[str, Array]],
+) -> Verification:
+    """Load the model anew, run it untouched, and compare weights and final states.
+
+    Parameters
+    ----------
+    source
+        The opened model.
+    tokens
+        From its ``tokenize``.
+    trace_heads
+        Of the core at work: a layer → its stages, ``weights`` (H, L, S) among them.
+
+    Raises
+    ------
+    UsageError
+        A text too long to hold the model's own weights.
+
+    Notes
+    -----
+    Holds layers · heads · L² numbers, and the model twice.
+    """
+    if len(tokens) > MAX_TOKENS:
+        raise UsageError(
+            f"--verify holds every weight of every layer: at most {MAX_TOKENS} tokens, not "
+            f"{len(tokens)}"
+        )
+    loaded = source.loaded
+    fresh = load(source.folder_files, device=loaded.device, dtype=loaded.dtype)
+    ids: list[tuple[int, ...]] = [tokens.ids]
+    decoder = [source.queries(tokens).ids] if loaded.is_encoder_decoder else None
+    if decoder is not None and source.which == "encoder":
+        decoder = [tokens.ids[:1]]
+    with torch.inference_mode():
+        eager = fresh.forward(ids, decoder_ids=decoder, output_attentions=True)
+        theirs = reported_weights(eager).get(source.which, [])
+        switch(fresh.model, "sdpa")
+        untouched = fresh.forward(ids, decoder_ids=decoder)
+        ours = _final_states(source, ids, decoder)
+    found: dict[int, float] = {}
+
+    def compare(heads: LayerHeads) -> None:
+        own = theirs[source.layers.index(heads.layer)][0].double().cpu()
+        weights = torch.as_tensor(trace_heads(heads)["weights"]).double().cpu()
+        if heads.sinks is not None and float((own.sum(-1) - 1).abs().max()) < 1e-3:
+            weights = weights / weights.sum(-1, keepdim=True)  # reported without the sink's share
+        found[heads.layer] = float((own - weights).abs().max())
+
+    if theirs:
+        source.run(tokens, source.layers, compare)
+    return Verification(found, hidden_difference(untouched, ours), TOLERANCE[loaded.dtype])
+
+
+def _final_states(source: TransformersSource, ids: Any, decoder: Any) -> Any:
+    loaded = source.loaded
+    if source.plan.route == "tap":
+        switch(loaded.model, "eager")
+        return loaded.forward(ids, decoder_ids=decoder)
+    switch(loaded.model, NAME)
+    with lazy_position_bias(loaded.body), capture(lambda _: None):
+        return loaded.forward(ids, decoder_ids=decoder)

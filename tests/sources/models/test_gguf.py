@@ -1,0 +1,157 @@
+"""GGUF files: what is read right, and what hostile files are refused for, within bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from attnviz.errors import InputError
+from attnviz.sources.models.gguf import read_gguf
+
+
+def text(value: str) -> bytes:
+    raw = value.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def gguf(
+    keys: list[tuple[str, int, bytes]] = (),  # type: ignore[assignment]
+    tensors: list[tuple[str, tuple[int, ...], int, bytes]] = (),  # type: ignore[assignment]
+    *,
+    magic: bytes = b"GGUF",
+    version: int = 3,
+    n_keys: int | None = None,
+    n_tensors: int | None = None,
+) -> bytes:
+    made = magic + struct.pack("<I", version)
+    made += struct.pack("<Q", len(tensors) if n_tensors is None else n_tensors)
+    made += struct.pack("<Q", len(keys) if n_keys is None else n_keys)
+    for key, kind, value in keys:
+        made += text(key) + struct.pack("<I", kind) + value
+    data = b""
+    for name, listed, kind, raw in tensors:
+        made += text(name) + struct.pack("<I", len(listed))
+        made += struct.pack(f"<{len(listed)}Q", *listed) + struct.pack("<IQ", kind, len(data))
+        data += raw + b"\0" * (-len(raw) % 32)
+    return made + b"\0" * (-len(made) % 32) + data
+
+
+def array(kind: int, count: int, raw: bytes = b"") -> bytes:
+    return struct.pack("<IQ", kind, count) + raw
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def test_dimensions_are_listed_fastest_first(tmp_path):
+    """Case W-s1: 4 × 10 with A[1][0] = 5 is listed 10 × 4."""
+    matrix = np.zeros((4, 10), "<f4")
+    matrix[1, 0] = 5
+    file = read_gguf(
+        write(tmp_path / "a.gguf", gguf(tensors=[("a", (10, 4), 0, matrix.tobytes())]))
+    )
+    assert file.tensors["a"].shape == (4, 10)
+    read = file.read("a")
+    assert read.shape == (4, 10)
+    assert read[1, 0] == 5
+    assert read.sum() == 5
+
+
+def test_every_kind_of_value_is_read(tmp_path):
+    keys: list[tuple[str, int, bytes]] = [
+        ("general.architecture", 8, text("llama")),
+        ("llama.block_count", 4, struct.pack("<I", 2)),
+        ("f", 6, struct.pack("<f", 0.5)),
+        ("b", 7, b"\1"),
+        ("l", 9, array(5, 3, struct.pack("<3i", 1, -2, 3))),
+        ("s", 9, array(8, 2, text("a") + text("b"))),
+        ("n", 9, array(9, 1, array(0, 2, b"\7\x08"))),
+    ]
+    file = read_gguf(write(tmp_path / "a.gguf", gguf(keys)))
+    assert file.setting("block_count") == 2
+    assert [file.metadata[k] for k in "fbls"] == [0.5, True, [1, -2, 3], ["a", "b"]]
+    assert file.metadata["n"] == [[7, 8]]
+
+
+def test_half_precision_and_quantised_tensors(tmp_path):
+    pytest.importorskip("gguf", reason="needs the extra 'models'")
+    half = np.arange(6, dtype="<f2").reshape(2, 3)
+    block = np.array([1.0], "<f2").tobytes() + bytes(range(32))
+    tensors = [("h", (3, 2), 1, half.tobytes()), ("q", (32,), 8, block)]
+    file = read_gguf(write(tmp_path / "a.gguf", gguf(tensors=tensors)))
+    assert (file.read("h") == half).all()
+    assert (file.read("q") == np.arange(32)).all()
+    with pytest.raises(InputError, match="no tensor 'x'"):
+        file.read("x")
+
+
+DEEP = array(0, 0)
+for _ in range(40):
+    DEEP = array(9, 1, DEEP)
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "cannot read"),
+    "not gguf": (b"\x80\x02}q\0." * 9, "not a GGUF file"),
+    "version": (gguf(version=1), "version 1"),
+    "cut short": (gguf()[:20], "more than its 20 bytes"),
+    "list of 2^33": (gguf([("k", 9, array(0, 1 << 33))]), "lists of 8589934592 values"),
+    "list beyond the file": (gguf([("k", 9, array(10, 1000))]), "a list of 1000 values"),
+    "texts beyond the file": (gguf([("k", 9, array(8, 100_000))]), "a list of 100000 values"),
+    "text of 2^60": (gguf([("k", 8, struct.pack("<Q", 1 << 60))]), "a text of"),
+    "nested": (gguf([("k", 9, DEEP)]), "nested more than 4"),
+    "keys": (gguf(n_keys=1 << 40), "1099511627776 keys"),
+    "tensors": (gguf(n_tensors=1 << 40), "1099511627776 tensors"),
+    "value type": (gguf([("k", 77, b"")]), "a value of type 77"),
+    "key twice": (gguf([("k", 7, b"\1"), ("k", 7, b"\1")]), "twice"),
+    "alignment 0": (gguf([("general.alignment", 4, struct.pack("<I", 0))]), "alignment 0"),
+    "alignment 3": (gguf([("general.alignment", 4, struct.pack("<I", 3))]), "alignment 3"),
+    "alignment 2^31": (gguf([("general.alignment", 4, struct.pack("<I", 1 << 31))]), "alignment"),
+    "five axes": (gguf(tensors=[("t", (1,) * 5, 0, b"\0" * 4)]), "5 axes"),
+    "2^60 numbers": (gguf(tensors=[("t", (1 << 30, 1 << 30), 0, b"")]), "a tensor of"),
+    "no numbers": (gguf(tensors=[("t", (0, 4), 0, b"")]), "a tensor of"),
+    "beyond the end": (gguf(tensors=[("t", (1000,), 0, b"\0" * 8)]), "up to byte"),
+    "tensor type": (gguf(tensors=[("t", (4,), 99, b"\0" * 16)]), "a tensor of type 99"),
+    "part of a block": (gguf(tensors=[("t", (31,), 8, b"\0" * 64)]), "in blocks of 32"),
+    "one name twice": (gguf(tensors=[("t", (1,), 0, b"\0" * 4)] * 2), "two tensors of one name"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused_at_once(tmp_path, name):
+    data, message = HOSTILE[name]
+    start = time.perf_counter()
+    with pytest.raises(InputError, match=message):
+        read_gguf(write(tmp_path / "a.gguf", data))
+    assert time.perf_counter() - start < 1
+
+
+SOUND = gguf(
+    [("general.architecture", 8, text("llama")), ("s", 9, array(8, 2, text("a") + text("b")))],
+    [("t", (4, 2), 0, bytes(32)), ("q", (32,), 8, bytes(34))],
+)
+
+
+@given(st.data())
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_damage_gives_a_file_or_an_input_error(tmp_path: Path, data: Any) -> None:
+    damaged = bytearray(SOUND)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(damaged) - 1))
+        width = data.draw(st.sampled_from([1, 4, 8]))
+        value = data.draw(st.sampled_from([0, 1, 9, 0x7F, 0xFF]))
+        damaged[place : place + width] = bytes([value]) * min(width, len(damaged) - place)
+    cut = data.draw(st.integers(0, len(damaged)))
+    with contextlib.suppress(InputError):  # anything else fails
+        read_gguf(write(tmp_path / "a.gguf", bytes(damaged[:cut])))
