@@ -7,15 +7,18 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 JOBS ?= 2
 
-.PHONY: demo test lint format wheel sample bench fuzz clean help
+.PHONY: demo test test-all lint format wheel sample bench fuzz clean help
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 demo: $(VENV)/.demo  ## set everything up and explain the sentence
 	$(BIN)/attnviz explain "A cute teddy bear is reading"
 
 test: $(VENV)/.dev  ## set everything up and run the tests
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.dev  ## the tests, and those that take minutes
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 lint: $(VENV)/.dev  ## style and types
