@@ -9,7 +9,7 @@ K key/value heads, E d_head of q and k (the paper's d_k), F width of v.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -221,6 +221,59 @@ class HeadReport:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadChoice:
+    """One head's most telling link: how far it exceeds the head's habits (``core.choose``).
+
+    Parameters
+    ----------
+    layer, head
+        Their numbers.
+    query, key
+        The link.
+    weight
+        Of the link, 0 to 1.
+    distance_habit
+        What the head's other queries give at the same distance, on average.
+    key_habit
+        What they give to the same key, on average.
+    telling
+        weight − max(distance_habit, key_habit).
+    """
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    weight: float
+    distance_habit: float
+    key_habit: float
+    telling: float
+
+    def reason(
+        self, labels: Sequence[str] | None = None, key_labels: Sequence[str] | None = None
+    ) -> str:
+        """Say in one line why this head was ranked where it is.
+
+        Examples
+        --------
+        >>> HeadChoice(0, 4, 3, 4, 0.928, 0.114, 0.05, 0.814).reason()
+        '3 → 4 has .93; this head gives .11 at that distance and .05 to that key elsewhere'
+        """
+        keys = labels if key_labels is None else key_labels
+        link = [
+            str(i) if names is None else f"{i}:{names[i]}"
+            for i, names in ((self.query, labels), (self.key, keys))
+        ]
+        numbers = [
+            f"{n:.2f}".removeprefix("0") for n in (self.weight, self.distance_habit, self.key_habit)
+        ]
+        return (
+            f"{link[0]} → {link[1]} has {numbers[0]}; this head gives {numbers[1]} at that distance "
+            f"and {numbers[2]} to that key elsewhere"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class LayerStack:
     """The asked-for layers and heads as q, k and v, nothing L × S: what an interactive page carries.
 
@@ -244,6 +297,7 @@ class LayerStack:
     kv_heads: tuple[int, ...]
     key_tokens: Tokens | None = None
     notices: tuple[str, ...] = ()
+    checks: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def keys(self) -> Tokens:
@@ -266,6 +320,10 @@ class Trace:
     ``visible`` is (layers, heads, L, S) bool. ``masked`` holds −∞ where ``visible`` is False.
     ``scale``, ``softcap`` have one entry per layer. ``sink_share`` is (layers, heads, L), the
     share of each row's softmax that went to a learned sink, where there is one.
+
+    ``inputs`` are the steps between x and q, k that the source shows (``q_projected``,
+    ``q_normed``, …), each (layers, heads, rows, E). ``ranking`` is every head considered, the most
+    telling first, where the heads were chosen so; ``asked`` the query it was about, None for all.
     """
 
     tokens: Tokens
@@ -283,6 +341,9 @@ class Trace:
     sink_share: Array | None = None
     rows_without_keys: tuple[tuple[int, int, int], ...] = ()
     notices: tuple[str, ...] = ()
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    ranking: tuple[HeadChoice, ...] = ()
+    asked: int | None = None
 
     @property
     def keys(self) -> Tokens:

@@ -23,61 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attnviz.errors import UsageError
+from attnviz.records import HeadChoice
 
 Numbers = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 SINK_SHARE = 0.3
 """A key with more than this share of what all heads give to other tokens is a sink."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeadChoice:
-    """One head's most telling link.
-
-    Parameters
-    ----------
-    layer, head
-        Places along the first two axes of the weights.
-    query, key
-        The link.
-    weight
-        Of the link, 0 to 1.
-    distance_habit
-        What the head's other queries give at the same distance, on average.
-    key_habit
-        What they give to the same key, on average.
-    telling
-        weight − max(distance_habit, key_habit).
-    """
-
-    layer: int
-    head: int
-    query: int
-    key: int
-    weight: float
-    distance_habit: float
-    key_habit: float
-    telling: float
-
-    def reason(self, labels: Sequence[str] | None = None) -> str:
-        """Say in one line why this head was ranked where it is.
-
-        Examples
-        --------
-        >>> HeadChoice(0, 4, 3, 4, 0.928, 0.114, 0.05, 0.814).reason()
-        '3 → 4 has .93; this head gives .11 at that distance and .05 to that key elsewhere'
-        """
-        link = [
-            f"{i}:{labels[i]}" if labels is not None else str(i) for i in (self.query, self.key)
-        ]
-        numbers = [
-            f"{n:.2f}".removeprefix("0") for n in (self.weight, self.distance_habit, self.key_habit)
-        ]
-        return (
-            f"{link[0]} → {link[1]} has {numbers[0]}; this head gives {numbers[1]} at that distance "
-            f"and {numbers[2]} to that key elsewhere"
-        )
 
 
 def choose_head(
@@ -92,6 +44,7 @@ def choose_head(
     Parameters
     ----------
     weights : (layers, heads, L, S)
+        ``layer`` and ``head`` of the result are places along the first two axes.
     special : (S,)
         Keys that the tokenizer added: no candidates. As queries they are no evidence either.
     query
@@ -111,7 +64,7 @@ def choose_head(
 
     Notes
     -----
-    Time and memory grow with layers · heads · L · S.
+    Time and memory grow with layers · heads · L · S; ``Ranking`` takes one layer at a time.
 
     Examples
     --------
@@ -124,71 +77,121 @@ def choose_head(
     given = np.asarray(weights, np.float64)
     if given.ndim != 4 or given.shape[-1] != len(special):
         raise UsageError(f"weights {given.shape} and {len(special)} keys do not fit one another")
-    n_layers, n_heads, n_queries, n_keys = given.shape
-    is_square = n_queries == n_keys
-    plain_keys = ~np.asarray(special, bool)
-    marked = special_queries if special_queries is not None else special if is_square else None
-    plain_queries = np.ones(n_queries, bool) if marked is None else ~np.asarray(marked, bool)
-    if query is not None and not 0 <= query < n_queries:
-        raise UsageError(f"token {query} does not exist: there are 0 to {n_queries - 1}")
-    asked = np.zeros(n_queries, bool)
-    asked[query if query is not None else slice(None)] = True
-    if query is None:
-        asked &= plain_queries
-    candidates = asked[:, None] & plain_keys[None]
-    is_self = is_square and special_queries is None
-    if is_self:
-        np.fill_diagonal(candidates, False)
-    witnesses = plain_queries.copy()
-    if query is not None:
-        witnesses[query] = False
-    without_sinks = candidates & ~_find_sinks(given, witnesses, is_self)[None]
-    candidates = without_sinks if without_sinks.any() else candidates
-    if not candidates.any():
-        candidates = np.broadcast_to(asked[:, None], (n_queries, n_keys)).copy()
-    ranked = [
-        _best_link(given[layer, head], layer, head, candidates, plain_queries, is_self)
-        for layer in range(n_layers)
-        for head in range(n_heads)
-    ]
-    return tuple(sorted(ranked, key=lambda choice: -choice.telling))
+    ranking = Ranking(special, query, n_queries=given.shape[2], special_queries=special_queries)
+    for layer, heads_HLS in enumerate(given):
+        ranking.add(layer, range(len(heads_HLS)), heads_HLS)
+    return ranking.ranked()
 
 
-def _find_sinks(weights: Numbers, plain_queries: Flags, is_self: bool) -> Flags:
-    """Return which keys are sinks: (S,) bool."""
-    mean_LS = weights.mean(axis=(0, 1))
-    counted = np.broadcast_to(plain_queries[:, None], mean_LS.shape).copy()
-    if is_self:
-        np.fill_diagonal(counted, False)
-    share_S = (mean_LS * counted).sum(axis=0) / np.maximum(counted.sum(axis=0), 1)
-    found: Flags = share_S > SINK_SHARE
-    return found
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is kept of one head: per key its most telling candidate link, and the best of all."""
+
+    layer: int
+    head: int
+    telling_S: Numbers
+    query_S: npt.NDArray[np.intp]
+    weight_S: Numbers
+    distance_S: Numbers
+    key_S: Numbers
+    fallback: HeadChoice
 
 
-def _best_link(
-    weights_LS: Numbers,
-    layer: int,
-    head: int,
-    candidates_LS: Flags,
-    plain_queries: Flags,
-    is_self: bool,
-) -> HeadChoice:
-    by_distance = (
-        _distance_habit(weights_LS, plain_queries) if is_self else np.zeros_like(weights_LS)
-    )
-    by_key = _key_habit(weights_LS, plain_queries, is_self)
-    telling = weights_LS - np.maximum(by_distance, by_key)
-    telling = np.where(candidates_LS, telling, -np.inf)
-    query, key = (int(n) for n in np.unravel_index(int(telling.argmax()), telling.shape))
+class Ranking:
+    """Rank heads that come one layer at a time; O(S) is kept of each.
+
+    Parameters
+    ----------
+    special, query, special_queries
+        As of ``choose_head``.
+    n_queries
+        L.
+    """
+
+    def __init__(
+        self,
+        special: Sequence[bool],
+        query: int | None = None,
+        *,
+        n_queries: int,
+        special_queries: Sequence[bool] | None = None,
+    ) -> None:
+        n_keys = len(special)
+        if query is not None and not 0 <= query < n_queries:
+            raise UsageError(f"token {query} does not exist: there are 0 to {n_queries - 1}")
+        is_square = n_queries == n_keys
+        self._is_self = is_square and special_queries is None
+        marked = special_queries if special_queries is not None else special if is_square else None
+        self._plain = np.ones(n_queries, bool) if marked is None else ~np.asarray(marked, bool)
+        asked = np.zeros(n_queries, bool)
+        asked[query if query is not None else slice(None)] = True
+        if query is None:
+            asked &= self._plain
+        self._asked_LS = np.broadcast_to(asked[:, None], (n_queries, n_keys))
+        self._candidates_LS = self._asked_LS & ~np.asarray(special, bool)[None]
+        witnesses = self._plain.copy()
+        if query is not None:
+            witnesses[query] = False
+        self._counted_LS = np.broadcast_to(witnesses[:, None], (n_queries, n_keys)).copy()
+        if self._is_self:
+            np.fill_diagonal(self._candidates_LS, False)
+            np.fill_diagonal(self._counted_LS, False)
+        self._received_S = np.zeros(n_keys)
+        self._found: list[_Found] = []
+
+    def add(self, layer: int, heads: Sequence[int], weights_HLS: npt.ArrayLike) -> None:
+        """Look at some heads of one layer: weights (heads, L, S)."""
+        for head, weights in zip(heads, np.asarray(weights_HLS, np.float64), strict=True):
+            share_S = (weights * self._counted_LS).sum(axis=0)
+            self._received_S += share_S / np.maximum(self._counted_LS.sum(axis=0), 1)
+            self._found.append(self._look(weights, layer, int(head)))
+
+    def ranked(self) -> tuple[HeadChoice, ...]:
+        """Return one choice per head that was added, the most telling first."""
+        sinks_S = self._received_S / max(1, len(self._found)) > SINK_SHARE
+        allowed_S = self._candidates_LS.any(axis=0)
+        if (allowed_S & ~sinks_S).any():
+            allowed_S = allowed_S & ~sinks_S
+        choices = [
+            _choice(found, allowed_S) if allowed_S.any() else found.fallback
+            for found in self._found
+        ]
+        return tuple(sorted(choices, key=lambda choice: -choice.telling))
+
+    def _look(self, weights_LS: Numbers, layer: int, head: int) -> _Found:
+        by_distance = (
+            _distance_habit(weights_LS, self._plain) if self._is_self else np.zeros_like(weights_LS)
+        )
+        by_key = np.broadcast_to(
+            _key_habit(weights_LS, self._plain, self._is_self), weights_LS.shape
+        )
+        telling = weights_LS - np.maximum(by_distance, by_key)
+        open_LS = np.where(self._candidates_LS, telling, -np.inf)
+        query_S = open_LS.argmax(axis=0)
+        at = (query_S, np.arange(len(query_S)))
+        asked = np.where(self._asked_LS, telling, -np.inf)
+        place = np.unravel_index(int(asked.argmax()), asked.shape)
+        query, key = int(place[0]), int(place[1])
+        return _Found(
+            layer, head, open_LS[at], query_S, weights_LS[at], by_distance[at], by_key[at],
+            HeadChoice(
+                layer, head, query, key, float(weights_LS[place]), float(by_distance[place]),
+                float(by_key[place]), float(telling[place]),
+            ),
+        )  # fmt: skip
+
+
+def _choice(found: _Found, allowed_S: Flags) -> HeadChoice:
+    key = int(np.where(allowed_S, found.telling_S, -np.inf).argmax())
     return HeadChoice(
-        layer=layer,
-        head=head,
-        query=query,
+        layer=found.layer,
+        head=found.head,
+        query=int(found.query_S[key]),
         key=key,
-        weight=float(weights_LS[query, key]),
-        distance_habit=float(by_distance[query, key]),
-        key_habit=float(by_key[query, key]),
-        telling=float(telling[query, key]),
+        weight=float(found.weight_S[key]),
+        distance_habit=float(found.distance_S[key]),
+        key_habit=float(found.key_S[key]),
+        telling=float(found.telling_S[key]),
     )
 
 
