@@ -41,9 +41,9 @@ def explain(
     stages = tuple(s.strip() for s in stage.split(",") if s.strip()) if stage else ()
     for name in stages:
         o.check_choice("stage", name, walk.SHOWN)
-    trace = pipeline.explain(text, **origin.settings())
+    trace = pipeline.explain(text, **origin.settings(talk), token=token)
     say_notices(trace.notices, talk)
-    if token:
+    if token and not origin.words:
         document = zoom.view(trace, queries=requests.find_tokens(trace.tokens, token))
     else:
         document = walk.view(trace, stages=stages)

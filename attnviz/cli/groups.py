@@ -25,8 +25,14 @@ class Origin:
     text: o.TextArgument = None
     file: o.FileOption = None
     weights: o.WeightsOption = "sample"
+    model: o.ModelOption = None
+    attention: o.AttentionOption = None
+    decoder_text: o.DecoderTextOption = None
+    max_tokens: o.MaxTokensOption = None
     layer: o.LayerOption = None
     head: o.HeadOption = None
+    words: o.WordsOption = False
+    verify: o.VerifyOption = False
     causal: o.CausalOption = None
     window: o.WindowOption = None
     scale: o.ScaleOption = None
@@ -42,11 +48,13 @@ class Origin:
         """Return the text from the argument, ``-`` or ``--file``; exactly one of them."""
         return o.read_input(self.text, self.file)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, talk: Talk) -> dict[str, Any]:
         """Return everything but the text, by the names that ``runs`` takes."""
+        from attnviz.cli.report import say
+
         found = asdict(self)
         del found["text"], found["file"]
-        return found
+        return found if talk.quiet else {**found, "notify": say}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ Examples:
 def heatmap(
     *,
     origin: g.Origin,
+    token: o.TokenOption = None,
     stage: o.PictureStageOption = "weights",
     max: o.MaxOption = None,
     target: g.Target,
@@ -30,6 +31,7 @@ def heatmap(
     several heads there is a panel each, all on one scale. Long texts are pooled by the largest.
     """
     from attnviz.cli.emit import choose_format, emit, say_notices
+    from attnviz.errors import UsageError
 
     screen = look.screen(picture=picture)
     choose_format(target)
@@ -40,6 +42,8 @@ def heatmap(
     from attnviz.runs import pipeline
 
     o.check_choice("stage", stage, view.STAGES)
-    trace = pipeline.explain(text, **origin.settings())
+    trace = pipeline.explain(text, **origin.settings(talk), token=token)
+    if token and not trace.ranking:
+        raise UsageError("a heatmap shows every query: --token only tells --head auto what to ask")
     say_notices(trace.notices, talk)
     emit(view.view(trace, stage=stage, most=most), target, screen, talk)

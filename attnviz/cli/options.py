@@ -32,20 +32,60 @@ WeightsOption = Annotated[
         "(.safetensors, .npz, a folder of .npy, .pt).",
     ),
 ]  # fmt: skip
+ModelOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "-m", "--model", metavar="DIR|FILE.gguf",
+        help="A trained model on disk instead: a Hugging Face folder or a GGUF file.",
+        show_default=False,
+    ),
+]  # fmt: skip
+AttentionOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--attention", metavar="encoder|self|cross", help="Which one, of an encoder-decoder model.",
+        show_default=False,
+    ),
+]  # fmt: skip
+DecoderTextOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--decoder-text", metavar="TEXT",
+        help="The decoder's text; by default what the model itself writes.", show_default=False,
+    ),
+]  # fmt: skip
+MaxTokensOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--max-tokens", metavar="N", help="Cut a longer text, and say what was cut.",
+        show_default=False,
+    ),
+]  # fmt: skip
+WordsOption = Annotated[
+    bool,
+    typer.Option(
+        "--words", help="Pool sub-words into words: rows of weights averaged, columns summed."
+    ),
+]
+VerifyOption = Annotated[
+    bool,
+    typer.Option("--verify", help="Compare with the model run untouched; exit 1 if it differs."),
+]
 LayerOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
         "-l",
         "--layer",
-        metavar="N",
-        help="Which layer of a file that holds several.",
+        metavar="N|all|A-B",
+        help="Which layers of a model; which one of a file that holds several.",
         show_default=False,
     ),
 ]
 HeadOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
-        "-H", "--head", metavar="N|all|A-B|mean", help="Which head; 0 by default.",
+        "-H", "--head", metavar="N|all|A-B|mean|auto",
+        help="Which head: 0 by default; of a model auto, the one that tells most about the token.",
         show_default=False,
     ),
 ]  # fmt: skip

@@ -59,11 +59,13 @@ def page(
         sizes = sizes_before(source.info, layers=layers, heads=heads, n_tokens=len(tokens))
         check_budget(sizes, compact=compact, budget_mb=budget)
 
-    stack = pages.collect(text, **origin.settings(), check_size=check_size)
+    stack = pages.collect(text, **origin.settings(talk), check_size=check_size)
     say_notices(stack.notices, talk)
     chosen = requests.find_tokens(stack.tokens, token) if token else ()
     query = chosen[0] if chosen else None
     content = build_page(stack, compact=compact, query=query, budget_mb=budget)
     write_atomic(Path(output), content.encode("utf-8"), force=force)
     if not talk.quiet:
-        report.say(f"wrote {output} ({len(content) / 1e6:.1f} MB)")
+        parity = stack.checks.get("parity")
+        told = "" if parity is None else f"; equal to the model's own output within {parity:.1e}"
+        report.say(f"wrote {output} ({len(content) / 1e6:.1f} MB){told}")

@@ -41,10 +41,10 @@ def view(
 
     from attnviz.runs import pipeline, requests
 
-    settings = origin.settings()
+    settings = origin.settings(talk)
     if origin.head is None:
         settings["head"] = getattr(module, "HEADS", None)
-    trace = pipeline.explain(text, **settings)
+    trace = pipeline.explain(text, **settings, token=token)
     say_notices(trace.notices, talk)
     chosen = {}
     if token:

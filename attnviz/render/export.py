@@ -7,6 +7,7 @@ vector entry, → named arrays with provenance. What does not: the syntax of a f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,13 @@ def trace_to_dict(trace: Trace, stages: tuple[str, ...] = ()) -> dict[str, Any]:
         "checks": {name: float(value) for name, value in trace.checks.items()},
         "notices": list(trace.notices),
     }
+    inputs = [name for name in trace.inputs if not stages or name in stages]
+    if inputs:
+        data["inputs"] = {name: _values(trace.inputs[name]) for name in inputs}
+    if trace.ranking or trace.asked is not None:
+        data["asked"] = trace.asked
+    if trace.ranking:
+        data["ranking"] = [asdict(choice) for choice in trace.ranking]
     return data
 
 
@@ -153,7 +161,7 @@ def _bare_records(document: Document) -> Iterator[dict[str, Any]]:
         yield from _pair_records(trace, pairs)
         return
     for name in shown:
-        if name in trace.stages:
+        if name in trace.stages or name in trace.inputs:
             yield from _vector_records(trace, name)
 
 
@@ -199,10 +207,13 @@ def arrays(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
     }
     if trace.x is not None and (not shown or "x" in shown):
         found["x"] = np.ascontiguousarray(trace.x, dtype=np.float64)
+    for name, values in trace.inputs.items():
+        if not shown or name in shown:
+            found[name] = np.ascontiguousarray(values, dtype=np.float64)
     found["visible"] = np.ascontiguousarray(trace.visible)
     facts = trace_to_dict(trace, stages=("none",))
-    for bulky in ("visible", "x", "stages", "sink_share"):
-        facts.pop(bulky)
+    for bulky in ("visible", "x", "stages", "sink_share", "ranking"):
+        facts.pop(bulky, None)
     return found, {"attnviz": json.dumps(facts, ensure_ascii=True, sort_keys=True)}
 
 
@@ -241,8 +252,8 @@ def _pair_records(trace: Trace, pairs: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _vector_records(trace: Trace, name: str) -> Iterator[dict[str, Any]]:
-    owner = trace.tokens if name in ("q", "output") else trace.keys
-    values = trace.stages[name]
+    owner = trace.tokens if name.startswith("q") or name == "output" else trace.keys
+    values = trace.stages[name] if name in trace.stages else trace.inputs[name]
     for i, layer in enumerate(trace.layers):
         for j, head in enumerate(trace.heads):
             for row in range(values.shape[2]):

@@ -15,9 +15,14 @@ import numpy as np
 from attnviz import __version__
 from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, RunInfo, Tokens
-from attnviz.runs import pipeline
-from attnviz.runs.requests import choose_heads, parse_scale
+from attnviz.runs import choosing, pipeline
+from attnviz.runs.opening import open_text
+from attnviz.runs.proving import parity_of, verify_model
+from attnviz.runs.requests import choose_heads, choose_layers, parse_scale
 from attnviz.sources import Source
+
+PARITY_MAX_CELLS = 1 << 26
+"""Cells of all layers and heads up to which a page's parity is computed."""
 
 CheckSize = Callable[[Source, Tokens, Sequence[int], Sequence[int]], None]
 
@@ -26,8 +31,14 @@ def collect(
     text: str,
     *,
     weights: str = "sample",
+    model: str | None = None,
+    attention: str | None = None,
+    decoder_text: str | None = None,
+    max_tokens: int | None = None,
     layer: str | int | None = None,
     head: str | int | None = None,
+    words: bool = False,
+    verify: bool = False,
     causal: bool | None = None,
     window: int | None = None,
     scale: str | float | None = None,
@@ -39,6 +50,7 @@ def collect(
     device: str = "auto",
     dtype: str = "float64",
     check_size: CheckSize | None = None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> LayerStack:
     """Open a source, cut the text, and keep q, k and v of the asked-for layers and heads.
 
@@ -49,13 +61,16 @@ def collect(
     layer, head
         A number, a range like ``"0-3"``, or ``"all"`` (what None means here).
     check_size
-        Called with the source, the tokens, the layers and the heads before anything is
-        computed: the place to refuse what would be too large.
+        Called with the source, the tokens along the queries, the layers and the heads before
+        anything is computed: the place to refuse what would be too large.
+
+    The other parameters are those of ``pipeline.explain``.
 
     Returns
     -------
     LayerStack
-        float64 arrays where the source works in float64, else float32.
+        float64 arrays where the source works in float64, else float32. ``checks`` has the
+        ``parity`` of a model on short texts.
 
     Raises
     ------
@@ -63,44 +78,70 @@ def collect(
         Text, file or model cannot be read.
     UsageError
         An option out of range, or the mean over heads, which has no q and k.
+    CheckFailed
+        ``verify`` found more than the tolerance.
     """
     if head == "mean":
         raise UsageError(
             "a page shows q and k, and the mean over heads has none: use --head all or a number"
         )
-    computing = pipeline.choose_core(device=device, dtype=dtype, n_tokens=len(text) // 2)
-    source = pipeline.open_source(
+    if words:
+        raise UsageError("a page shows q and k, and words have none: leave --words out")
+    opened = open_text(
+        text,
         weights=weights,
+        model=model,
+        attention=attention,
+        decoder_text=decoder_text,
+        max_tokens=max_tokens,
         layer=layer,
         seed=seed,
         d_model=d_model,
         d_k=d_k,
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
-        project=computing.project,
+        device=device,
+        dtype=dtype,
+        notify=notify,
     )
+    source, computing = opened.source, opened.computing
     factor = parse_scale(scale)
-    layers = (0,)
-    heads = choose_heads("all" if head is None else head, source.info.n_heads)
-    tokens = source.tokenize(text)
+    layers = opened.layers
+    if opened.model is not None:
+        layers = choose_layers(layer, layers, source.info.n_layers)
+    if head == "auto":
+        chosen = choosing.choose(opened, layer=layer, head=head, query=None)
+        layers, heads = chosen.layers, chosen.heads
+    else:
+        heads = choose_heads("all" if head is None else head, source.info.n_heads)
     if check_size is not None:
-        check_size(source, tokens, layers, heads)
+        check_size(source, opened.queries, layers, heads)
+    checks = verify_model(opened) if verify else {}
+    cells = len(layers) * len(heads) * len(opened.queries) * len(opened.keys)
     own: list[LayerHeads] = []
 
     def change(found: LayerHeads) -> LayerHeads:
         own.append(replace(found, q=found.q[:0], k=found.k[:0], v=found.v[:0], x=None, bias=None))
-        return pipeline.override(found, causal=causal, window=window, scale=factor)
+        changed = pipeline.override(found, causal=causal, window=window, scale=factor)
+        if changed.own_output is not None and cells <= PARITY_MAX_CELLS:
+            layer, places = choosing.narrow(changed, heads)
+            output = computing.trace_heads(layer)["output"][list(places)]
+            worst = parity_of([(layer, places)], output[None])["parity"]
+            checks["parity"] = max(worst, checks.get("parity", 0.0))
+        return changed
 
     stack = gather_stack(
         source,
-        tokens,
+        opened.tokens,
         layers,
         heads,
         run=RunInfo(__version__, computing.device, computing.dtype, computing.core),
         change=change,
+        queries=opened.queries,
+        key_tokens=opened.key_tokens,
     )
     notes = _overrides(own[0], causal=causal, window=window, scale=factor)
-    return replace(stack, run=replace(stack.run, overrides=notes))
+    return replace(stack, run=replace(stack.run, overrides=notes), checks=checks)
 
 
 def gather_stack(
@@ -111,6 +152,7 @@ def gather_stack(
     *,
     run: RunInfo,
     change: Callable[[LayerHeads], LayerHeads] = lambda layer: layer,
+    queries: Tokens | None = None,
     key_tokens: Tokens | None = None,
 ) -> LayerStack:
     """Run a source and keep the chosen heads' q, k, v: memory grows with L, never with L².
@@ -119,6 +161,8 @@ def gather_stack(
     ----------
     layers, heads
         Numbers that the source has, in the order they are kept.
+    queries, key_tokens
+        Along the two axes where they are not ``tokens``, which the source takes.
     change
         Applied to every layer as the source hands it over (overrides).
 
@@ -134,7 +178,7 @@ def gather_stack(
         tokens, layers, lambda found: kept.append(pick_heads(change(found), heads, kv_heads))
     )
     return LayerStack(
-        tokens=tokens,
+        tokens=tokens if queries is None else queries,
         source=source.info,
         run=run,
         layers=tuple(kept),

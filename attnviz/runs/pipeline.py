@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,92 +16,35 @@ import numpy as np
 from attnviz import __version__
 from attnviz.core import reference
 from attnviz.core.masks import window_reach
-from attnviz.errors import ResourceError
+from attnviz.errors import ResourceError, UsageError
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens, Trace
-from attnviz.runs.requests import choose_heads, parse_layer, parse_scale
+from attnviz.runs import choosing
+from attnviz.runs import words as pooled
+from attnviz.runs.computing import Computing as Computing
+from attnviz.runs.computing import choose_core as choose_core
+from attnviz.runs.opening import open_source as open_source
+from attnviz.runs.opening import open_text
+from attnviz.runs.proving import parity_of, verify_model
+from attnviz.runs.requests import find_tokens, parse_scale
 from attnviz.sources import Source
 
-REFERENCE_MAX_TOKENS = 512
 DENSE_MAX_CELLS = 1 << 24
 LOOP_MAX_CELLS = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Computing:
-    """Where and how the numbers are computed."""
-
-    device: str
-    dtype: str
-    core: str
-    project: Callable[..., Array]
-    trace_heads: Callable[[LayerHeads], Mapping[str, Array]]
-
-
-def choose_core(*, device: str = "auto", dtype: str = "float64", n_tokens: int = 0) -> Computing:
-    """Choose numpy for small inputs in float64 on the CPU, torch for everything else.
-
-    Raises
-    ------
-    UsageError, ResourceError
-        An unknown device or precision, or one that this machine does not have.
-    """
-    is_small = device in ("auto", "cpu") and dtype == "float64"
-    if is_small and n_tokens <= REFERENCE_MAX_TOKENS:
-        return Computing("cpu", "float64", "numpy", reference.project, reference.trace_heads)
-    from attnviz.core import attend
-    from attnviz.core.device import choose_device, choose_dtype
-
-    place, kind = choose_device(device), choose_dtype(dtype)
-    return Computing(
-        str(place),
-        dtype,
-        "torch",
-        partial(attend.project, device=place, dtype=kind),
-        partial(attend.trace_heads, device=place, dtype=kind),
-    )
-
-
-def open_source(
-    *,
-    weights: str = "sample",
-    layer: str | int | None = None,
-    seed: int = 0,
-    d_model: int = 512,
-    d_k: int = 64,
-    n_heads: int | None = None,
-    n_kv_heads: int | None = None,
-    project: Callable[..., Array] = reference.project,
-) -> Source:
-    """Open the place attention comes from: random, bundled, or a weight file."""
-    if weights == "random":
-        from attnviz.sources.random_ import open_random
-
-        return open_random(
-            seed=seed,
-            d_model=d_model,
-            d_k=d_k,
-            n_heads=n_heads or 1,
-            n_kv_heads=n_kv_heads,
-            project=project,
-        )
-    from attnviz.sources.weights import open_weights
-
-    return open_weights(
-        weights,
-        layer=None if layer is None else parse_layer(layer),
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        seed=seed,
-        project=project,
-    )
 
 
 def explain(
     text: str,
     *,
     weights: str = "sample",
+    model: str | None = None,
+    attention: str | None = None,
+    decoder_text: str | None = None,
+    max_tokens: int | None = None,
     layer: str | int | None = None,
     head: str | int | None = None,
+    token: str | Sequence[str] | None = None,
+    words: bool = False,
+    verify: bool = False,
     causal: bool | None = None,
     window: int | None = None,
     scale: str | float | None = None,
@@ -113,6 +55,7 @@ def explain(
     n_kv_heads: int | None = None,
     device: str = "auto",
     dtype: str = "float64",
+    notify: Callable[[str], None] = lambda _: None,
 ) -> Trace:
     """Compute every number between a text and the output of its heads.
 
@@ -122,33 +65,52 @@ def explain(
         Any string with at least one word.
     weights
         ``random``, ``sample``, or a path to a weight file.
+    model
+        A trained model instead: a Hugging Face folder, a place in its local cache, a GGUF file.
+    attention, decoder_text
+        Of an encoder-decoder: ``encoder`` (default), ``self`` or ``cross``, and the decoder's text.
+    max_tokens
+        Cut longer texts, and say so.
+    layer
+        A number, a range like ``"0-3"`` or ``"all"``; of a weight file, which one it is.
     head
-        ``None`` (the first), a number, ``"all"``, or ``"mean"``.
+        A number, a range, ``"all"``, ``"mean"``, or ``"auto"``: the head that tells most about
+        ``token``. ``None`` is ``auto`` for a model, else the first.
+    token
+        A word or index, or several; ``auto`` asks about the first.
+    words
+        Pool the weights of sub-words into words: rows averaged, columns summed.
+    verify
+        Compare with the model run untouched.
     causal, window, scale
-        Override the source: no looking ahead, at most ``window`` keys, scores times ``scale``
-        (``"none"``: not divided at all).
+        What if: no looking ahead, at most ``window`` keys, scores times ``scale`` (``"none"``: not
+        divided at all), in place of the source's own rule for the heads shown.
     seed, d_model, d_k, n_heads, n_kv_heads
         Sizes of random weights; ``n_heads`` also reads a file that does not say its own.
     device, dtype
         Where and in what precision.
+    notify
+        Told about slow first-time work.
 
     Returns
     -------
     Trace
-        Stages of shape (1 layer, heads, rows, columns), float64 numpy arrays.
+        Stages of shape (layers, heads, rows, columns), float64 numpy arrays.
 
     Raises
     ------
     InputError
-        Text or file cannot be read.
+        Text, file or model cannot be read.
     UsageError
         An option out of range.
     ResourceError
         Too large to hold every cell, or a device that is not there.
+    CheckFailed
+        ``verify`` found more than the tolerance.
 
     Notes
     -----
-    Time and memory grow with heads · L².
+    Time and memory grow with layers · heads · L².
 
     Examples
     --------
@@ -156,28 +118,58 @@ def explain(
     >>> trace.stages["weights"].shape
     (1, 1, 6, 6)
     """
-    computing = choose_core(device=device, dtype=dtype, n_tokens=len(text) // 2)
-    source = open_source(
+    opened = open_text(
+        text,
         weights=weights,
+        model=model,
+        attention=attention,
+        decoder_text=decoder_text,
+        max_tokens=max_tokens,
         layer=layer,
         seed=seed,
         d_model=d_model,
         d_k=d_k,
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
-        project=computing.project,
+        device=device,
+        dtype=dtype,
+        notify=notify,
     )
-    tokens = source.tokenize(text)
-    heads = choose_heads(head, source.info.n_heads)
-    check_dense_size(len(tokens), len(tokens), len(heads))
-    found: list[LayerHeads] = []
-    source.run(tokens, (0,), found.append)
     factor = parse_scale(scale)
+    asked = _find_asked(opened.queries, token, words=words)
+    proof = verify_model(opened) if verify else {}
+    chosen = choosing.choose(opened, layer=layer, head=head, query=asked, words=words)
+    n_shown = len(chosen.layers) * len(chosen.heads)
+    check_dense_size(len(opened.queries), len(opened.keys), n_shown)
+    found = [chosen.kept[n] for n in chosen.layers if n in chosen.kept]
+    if len(found) != len(chosen.layers):
+        found = []
+        opened.source.run(opened.tokens, chosen.layers, found.append)
     changed = [override(h, causal=causal, window=window, scale=factor) for h in found]
-    trace = gather(source, tokens, changed, heads, computing)
+    trace = gather(
+        opened.source,
+        opened.queries,
+        changed,
+        chosen.heads,
+        opened.computing,
+        key_tokens=opened.key_tokens,
+    )
+    trace = replace(trace, checks={**trace.checks, **proof})
+    trace = note_overrides(trace, found[0], causal=causal, window=window, scale=factor)
     if head == "mean":
         trace = average_heads(trace)
-    return note_overrides(trace, found[0], causal=causal, window=window, scale=factor)
+    trace = pooled.pool_words(trace) if words else trace
+    return replace(trace, ranking=chosen.ranking, asked=asked)
+
+
+def _find_asked(tokens: Tokens, token: str | Sequence[str] | None, *, words: bool) -> int | None:
+    """Return the query that ``auto`` asks about: the first token (or word) that is named."""
+    wanted = [token] if isinstance(token, str) else list(token or ())
+    if not wanted:
+        return None
+    if not words:
+        return find_tokens(tokens, wanted)[0]
+    return find_tokens(pooled.join_tokens(tokens, pooled.group_words(tokens)), wanted)[0]
 
 
 def override(
@@ -190,7 +182,14 @@ def override(
     if window:
         window_reach(window, causal=visible.causal)
         visible = replace(visible, window=window)
-    return replace(heads, visible=visible, scale=heads.scale if scale is None else scale)
+    if visible is heads.visible and scale is None:
+        return heads
+    return replace(
+        heads,
+        visible=visible,
+        scale=heads.scale if scale is None else scale,
+        own_output=None,  # what the source itself computed is another question's answer
+    )
 
 
 def note_overrides(
@@ -205,6 +204,9 @@ def note_overrides(
     if scale is not None:
         notes["scale"] = scale
         notes["source_scale"] = own.scale
+    if notes and trace.source.kind == "model":
+        told = "what if: q, k and v are the model's own, what follows from them here is not"
+        trace = replace(trace, notices=(*trace.notices, told))
     is_causal = own.visible.causal if causal is None else causal
     rules = ["causal: no key after the query"] if is_causal else []
     if window:
@@ -231,20 +233,34 @@ def gather(
     layers: Sequence[LayerHeads],
     heads: tuple[int, ...],
     computing: Computing,
+    *,
+    key_tokens: Tokens | None = None,
 ) -> Trace:
-    """Compute every stage of the chosen heads and put them into one record with its checks."""
-    computed = [computing.trace_heads(layer) for layer in layers]
+    """Compute every stage of the chosen heads and put them into one record with its checks.
+
+    Parameters
+    ----------
+    tokens, key_tokens
+        Along the queries, and along the keys where they differ.
+    layers
+        As the source gave them, whole.
+    heads
+        Numbers of the heads to compute.
+    """
+    _check_widths(layers)
+    narrowed = [choosing.narrow(layer, heads) for layer in layers]
+    computed = [computing.trace_heads(layer) for layer, _ in narrowed]
+    places = [list(place) for _, place in narrowed]
     names = [n for n in computed[0] if n not in ("visible", "lse")]
-    picked = list(heads)
     stages = {
-        name: np.stack([np.asarray(c[name], np.float64)[picked] for c in computed])
+        name: np.stack([np.asarray(c[name], np.float64)[p] for c, p in zip(computed, places)])
         for name in names
         if all(name in c for c in computed)
     }
-    visible = np.stack([np.asarray(c["visible"], bool)[picked] for c in computed])
+    visible = np.stack([np.asarray(c["visible"], bool)[p] for c, p in zip(computed, places)])
     x = None
     if all(layer.x is not None for layer in layers):
-        x = np.stack([np.asarray(layer.x, np.float64) for layer in layers])
+        x = np.stack([_plain(layer.x).astype(np.float64) for layer in layers])
     sinks = [layer.sinks for layer in layers]
     sums = stages["weights"].sum(axis=-1)
     sink_share = 1 - sums if any(s is not None for s in sinks) else None
@@ -252,6 +268,7 @@ def gather(
         (layers[i].layer, heads[j], int(row))
         for i, j, row in zip(*np.nonzero(~visible.any(axis=-1)), strict=True)
     )
+    checks = _checks(narrowed, stages, visible, sink_share)
     return Trace(
         tokens=tokens,
         source=source.info,
@@ -262,12 +279,41 @@ def gather(
         softcap=tuple(layer.softcap for layer in layers),
         stages=stages,
         visible=visible,
-        checks=_checks(layers, heads, stages, visible, sink_share),
+        checks={**checks, **parity_of(narrowed, stages["output"])},
         x=x,
+        key_tokens=key_tokens,
         sink_share=sink_share,
         rows_without_keys=blind,
-        notices=(*source.info.notices, *tokens.notices, *_blind_notice(blind, tokens)),
+        notices=(
+            *source.info.notices,
+            *tokens.notices,
+            *(key_tokens.notices if key_tokens is not None else ()),
+            *_blind_notice(blind, tokens),
+        ),
+        inputs=_inputs(layers, heads),
     )
+
+
+def _check_widths(layers: Sequence[LayerHeads]) -> None:
+    """Refuse layers that cannot be stacked."""
+    first = layers[0]
+    for layer in layers:
+        if (layer.d_k, layer.d_v) != (first.d_k, first.d_v):
+            raise UsageError(
+                f"layers {first.layer} and {layer.layer} have heads of different widths "
+                f"({first.d_k} and {layer.d_k}): show them one at a time"
+            )
+
+
+def _inputs(layers: Sequence[LayerHeads], heads: tuple[int, ...]) -> dict[str, Array]:
+    """Return the steps before q and k that every layer shows, k's once per query head."""
+    found = {}
+    for name in layers[0].inputs:
+        if all(name in layer.inputs for layer in layers):
+            steps = [_plain(layer.inputs[name]).astype(np.float64) for layer in layers]
+            group = [len(step) * head // layers[0].n_heads for head in heads for step in steps[:1]]
+            found[name] = np.stack([step[group] for step in steps])
+    return found
 
 
 def average_heads(trace: Trace) -> Trace:
@@ -279,13 +325,13 @@ def average_heads(trace: Trace) -> Trace:
         stages={"weights": weights},
         visible=np.asarray(trace.visible).any(axis=1, keepdims=True),
         sink_share=None,
+        inputs={},
         notices=(*trace.notices, f"mean of the weights of {len(trace.heads)} heads"),
     )
 
 
 def _checks(
-    layers: Sequence[LayerHeads],
-    heads: tuple[int, ...],
+    narrowed: Sequence[tuple[LayerHeads, Sequence[int]]],
     stages: Mapping[str, Array],
     visible: Array,
     sink_share: Array | None,
@@ -299,9 +345,9 @@ def _checks(
     if stages["weights"].size > LOOP_MAX_CELLS:
         return checks
     worst = 0.0
-    for i, layer in enumerate(layers):
+    for i, (layer, places) in enumerate(narrowed):
         plain = replace(layer, q=_plain(layer.q), k=_plain(layer.k), v=_plain(layer.v))
-        for j, head in enumerate(heads):
+        for j, head in enumerate(places):
             weights_LS, output_LF = reference.attend_by_token(plain, head)
             worst = max(
                 worst,

@@ -58,6 +58,40 @@ def choose_heads(head: str | int | None, n_heads: int) -> tuple[int, ...]:
     return choose_range(head, n_heads, what="head")
 
 
+def choose_layers(
+    layer: str | int | None, available: Sequence[int], n_layers: int
+) -> tuple[int, ...]:
+    """Return the numbers of a model's layers to run: those that have attention.
+
+    Parameters
+    ----------
+    layer
+        A number, a range, ``all``, or None, which is all.
+    available
+        Numbers of the layers that have attention, rising.
+    n_layers
+        How many layers there are in all.
+
+    Raises
+    ------
+    UsageError
+        A layer that does not exist or has no attention.
+
+    Examples
+    --------
+    >>> choose_layers("1-3", (1, 3, 5), 6), choose_layers(None, (1, 3, 5), 6)
+    ((1, 3), (1, 3, 5))
+    """
+    if layer is None:
+        return tuple(available)
+    wanted = choose_range(layer, n_layers, what="layer")
+    found = tuple(n for n in wanted if n in available)
+    if not found:
+        listed = ", ".join(map(str, available[:12])) + (", …" if len(available) > 12 else "")
+        raise UsageError(f"layer {layer} has no attention: choose from {listed}")
+    return found
+
+
 def choose_range(wanted: str | int, count: int, *, what: str) -> tuple[int, ...]:
     """Read ``3``, ``all`` or ``2-5`` as numbers below ``count``."""
     text = str(wanted).strip()
@@ -90,10 +124,7 @@ def find_tokens(tokens: Tokens, wanted: Sequence[str]) -> tuple[int, ...]:
 
 
 def _find_token(tokens: Tokens, word: str) -> int:
-    plain = [label.strip().lstrip("␣").casefold() for label in tokens.labels]
-    places = [i for i, label in enumerate(tokens.labels) if label == word]
-    if not places:
-        places = [i for i, label in enumerate(plain) if label == word.strip().casefold()]
+    places = _places_of(tokens, word)
     if len(places) == 1:
         return places[0]
     if places:
@@ -102,12 +133,48 @@ def _find_token(tokens: Tokens, word: str) -> int:
     try:
         index = int(word)
     except ValueError:
-        listed = ", ".join(f"{i}:{label}" for i, label in enumerate(tokens.labels[:24]))
-        more = ", …" if len(tokens) > 24 else ""
-        raise UsageError(f"no token {word!r} in this text: there are {listed}{more}") from None
+        raise UsageError(_no_such_token(tokens, word)) from None
     if not -len(tokens) <= index < len(tokens):
         raise UsageError(f"token {index} does not exist: the text has 0 to {len(tokens) - 1}")
     return index % len(tokens)
+
+
+def _places_of(tokens: Tokens, word: str) -> list[int]:
+    """Find a word by its label, its vocabulary's spelling (``Ġbear``, ``##ing``), or plainly."""
+    for names in (tokens.labels, tokens.pieces):
+        places = [i for i, name in enumerate(names) if name == word]
+        if places:
+            return places
+    plain = [_plain(label) for label in tokens.labels]
+    return [i for i, name in enumerate(plain) if name and name == _plain(word)]
+
+
+def _plain(label: str) -> str:
+    """Drop the marks of spaces and of continued words, and case."""
+    bare = label.strip()
+    return (bare.lstrip("␣Ġ▁ ").removeprefix("##").removeprefix("·") or bare).casefold()
+
+
+def _no_such_token(tokens: Tokens, word: str) -> str:
+    start = tokens.text.casefold().find(word.strip().casefold()) if word.strip() else -1
+    if start >= 0:
+        end = start + len(word.strip())
+        parts = [
+            f"{i}:{tokens.labels[i]}"
+            for i, span in enumerate(tokens.spans)
+            if span is not None and span[0] < end and start < span[1]
+        ]
+        if parts:
+            listed = ", ".join(parts[:12])
+            if len(parts) == 1:
+                return f"{word!r} is a part of the token {listed}: choose it by its number"
+            return (
+                f"{word!r} is cut into {len(parts)} tokens, {listed}: choose one by its number, or "
+                "pool them with --words"
+            )
+    listed = ", ".join(f"{i}:{label}" for i, label in enumerate(tokens.labels[:24]))
+    more = ", …" if len(tokens) > 24 else ""
+    return f"no token {word!r} in this text: there are {listed}{more}"
 
 
 def read_text(path: str) -> str:

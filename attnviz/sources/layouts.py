@@ -376,5 +376,5 @@ def _unused_notice(file: ArrayFile, names: Names, used: set[str]) -> tuple[str, 
         return ()
     return (
         f"{file.name} holds more than attention ({listed(others, most=3)}): that is not applied, so x "
-        "is the bare embedding, so the numbers are not the whole model's own",
+        "is the bare embedding, so the numbers are not the whole model's own; --model FOLDER shows those",
     )

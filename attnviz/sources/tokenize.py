@@ -8,8 +8,8 @@ by hand; padding and truncation that a file brings along are switched off.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +209,35 @@ def _panic(name: str, fault: BaseException) -> InputError:
 def _word_id(piece: str) -> int:
     digest = hashlib.sha256(piece.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:4], "little") >> 1
+
+
+def cut_text(tokenize: Callable[[str], Tokens], text: str, max_tokens: int | None) -> Tokens:
+    """Tokenize a text, shortened at a token's end to at most ``max_tokens``, which is told.
+
+    Tokens that the tokenizer adds stay, and count.
+
+    Raises
+    ------
+    InputError
+        No room beside the tokens that are added.
+    """
+    tokens = tokenize(text)
+    if max_tokens is None or len(tokens) <= max_tokens:
+        return tokens
+    n_added = sum(span is None for span in tokens.spans)
+    if max_tokens <= n_added:
+        raise InputError(
+            f"--max-tokens {max_tokens} leaves no room: the tokenizer itself adds {n_added}"
+        )
+    spans = [span for span in tokens.spans if span is not None]
+    shorter, room = tokens, max_tokens - n_added
+    while len(shorter) > max_tokens and room > 0:
+        end = spans[room - 1][1] if room < len(spans) else len(text)
+        shorter = tokenize(text[:end])
+        room -= max(1, len(shorter) - max_tokens)
+    kept = len(shorter.text)
+    told = (
+        f"cut to {len(shorter)} of {len(tokens)} tokens (--max-tokens {max_tokens}): the last "
+        f"{len(text) - kept} of {len(text)} characters, from {text[kept : kept + 24]!r} on, are left out"
+    )
+    return replace(shorter, notices=(*shorter.notices, told))

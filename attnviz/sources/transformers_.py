@@ -26,7 +26,14 @@ from attnviz.sources.models.handover import to_layer_heads
 from attnviz.sources.models.lazy_bias import lazy_position_bias
 from attnviz.sources.models.lazy_mask import Cut
 from attnviz.sources.models.library import require, version_of
-from attnviz.sources.models.loading import DTYPES, Loaded, load, max_positions
+from attnviz.sources.models.loading import (
+    DTYPES,
+    Loaded,
+    count_layers,
+    load,
+    max_positions,
+    width_of,
+)
 from attnviz.sources.models.tokenizer import ModelTokenizer, open_tokenizer
 from attnviz.sources.models.writing import append, decoder_tokens, write_on
 from attnviz.sources.tokenize import clean
@@ -132,10 +139,10 @@ class TransformersSource:
             kind="model",
             name=self.files.name,
             sha256=self.sha256,
-            n_layers=_count_layers(config, self.which, len(calls)),
+            n_layers=count_layers(config, self.which, len(calls)),
             n_heads=first.n_heads,
             n_kv_heads=first.n_kv_heads,
-            d_model=int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0)),
+            d_model=width_of(config),
             d_k=first.d_k,
             d_v=first.d_v,
             origin=f"{type(self.loaded.body).__name__}, {self._how_read()}",
@@ -243,16 +250,16 @@ class TransformersSource:
             for place, span in enumerate(real):
                 rows = span if decoder is None else (0, len(decoder))
                 keys = span if self.which == "cross" else rows
-                consume(
-                    place,
-                    to_layer_heads(
-                        record,
-                        Cut(place, rows, keys),
-                        layer=call.layer,
-                        name=call.name,
-                        w_o=self._output_weight(record, call),
-                    ),
+                heads = to_layer_heads(
+                    record,
+                    Cut(place, rows, keys),
+                    layer=call.layer,
+                    name=call.name,
+                    w_o=self._output_weight(record, call),
                 )
+                if heads.x is not None and heads.x.shape[-1] != width_of(self.loaded.config):
+                    heads = replace(heads, x=None)  # of a step in between, not the layer's input
+                consume(place, heads)
 
         forward = partial(
             self.loaded.forward,
@@ -359,16 +366,6 @@ class TransformersSource:
         if self.loaded.dtype != "float32":
             notices.append(f"the model runs in {self.loaded.dtype}: its own numbers are rounded so")
         return tuple(notices)
-
-
-def _count_layers(config: Any, which: str, n_calls: int) -> int:
-    names = ["num_hidden_layers", "n_layer", "num_layers", "n_layers"]
-    if which == "encoder":
-        names = ["encoder_layers", *names]
-    elif getattr(config, "is_encoder_decoder", False):
-        names = ["decoder_layers", "num_decoder_layers", *names]
-    values = (getattr(config, name, None) for name in names)
-    return next((int(v) for v in values if isinstance(v, int) and v >= n_calls), n_calls)
 
 
 def _plan(loaded: Loaded, files: ModelFiles, *, dtype: str, sha256: str) -> planning.Plan:

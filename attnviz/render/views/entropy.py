@@ -11,6 +11,7 @@ from attnviz.core.reference import entropy_bits
 from attnviz.records import Array, Trace
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Series, Shape, Table
 from attnviz.render.views.heatmap import plain_labels, title_of
+from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 HEADS = "all"
@@ -30,7 +31,11 @@ def view(trace: Trace) -> Document:
     else:
         shapes = (_rows(trace, bits, float(most.max(initial=0.0))),)
     return Document(
-        (headline(trace), *shapes), trace, "entropy", ("weights",), data=_data(trace, bits, most)
+        (headline(trace), *choice(trace), *shapes),
+        trace,
+        "entropy",
+        ("weights",),
+        data=_data(trace, bits, most),
     )
 
 

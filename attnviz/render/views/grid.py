@@ -8,6 +8,7 @@ from __future__ import annotations
 from attnviz.records import Trace
 from attnviz.render.shapes import Document, Heatmap
 from attnviz.render.views.heatmap import stage_panels, title_of
+from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 HEADS = "all"
@@ -23,4 +24,6 @@ def view(trace: Trace) -> Document:
         n_columns=len(trace.heads),
         is_thumbnails=True,
     )
-    return Document((headline(trace), shape), trace, title="grid", stages=("weights",))
+    return Document(
+        (headline(trace), *choice(trace), shape), trace, title="grid", stages=("weights",)
+    )

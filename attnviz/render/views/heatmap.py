@@ -16,6 +16,7 @@ from attnviz.registry import no_such_choice
 from attnviz.render.pooling import symmetric_limits
 from attnviz.render.shapes import Document, Heatmap, Label, Matrix
 from attnviz.render.tokens import visible
+from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 STAGES = ("scores", "scaled", "bias", "capped", "masked", "weights", "output", "q", "k", "v")
@@ -55,7 +56,9 @@ def view(trace: Trace, *, stage: str = "weights", most: float | None = None) -> 
         scale="weights" if is_weights else "diverging",
         notes=tuple(_scale_notes(largest, end, is_chosen=most is not None)),
     )
-    return Document((headline(trace), shape), trace, title="heatmap", stages=(stage,))
+    return Document(
+        (headline(trace), *choice(trace), shape), trace, title="heatmap", stages=(stage,)
+    )
 
 
 def _scale_notes(largest: float, end: float, *, is_chosen: bool) -> Iterator[str]:

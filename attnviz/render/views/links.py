@@ -10,6 +10,7 @@ import numpy as np
 from attnviz.records import Array, Trace
 from attnviz.render.shapes import Column, Document, Label, Links, Table
 from attnviz.render.views.heatmap import plain_labels, title_of
+from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 PER_QUERY = 5
@@ -38,7 +39,7 @@ def view(trace: Trace) -> Document:
         for query, key, weight in shape.links
     )  # fmt: skip
     return Document(
-        (headline(trace), *shapes),
+        (headline(trace), *choice(trace), *shapes),
         trace,
         title="links",
         stages=("weights",),

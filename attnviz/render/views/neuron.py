@@ -15,6 +15,7 @@ from attnviz.records import Trace
 from attnviz.render.pooling import symmetric_limits
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Series, Shape, Table
 from attnviz.render.tokens import visible
+from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 _N_LARGEST = 12
@@ -47,7 +48,7 @@ def view(trace: Trace, *, queries: Sequence[int] = (), keys: Sequence[int] = ())
     if len(queries) > 1 or len(keys) > 1:
         raise UsageError("the neuron view shows one pair: give one --token and one --key")
     query = queries[0] if queries else len(trace.tokens) - 1
-    shapes: list[Shape] = [headline(trace)]
+    shapes: list[Shape] = [headline(trace), *choice(trace)]
     rows: list[tuple[Any, ...]] = []
     for i in range(len(trace.layers)):
         for j in range(len(trace.heads)):

@@ -14,9 +14,11 @@ import numpy as np
 from attnviz.core.reference import entropy_bits, softmax, softmax_gradient_norm
 from attnviz.records import RunInfo, SourceInfo, Tokens, Trace
 from attnviz.render.shapes import Column, Document, Label, Matrix, Shape, Table, Text
+from attnviz.render.views import overview
+from attnviz.render.views.steps import STEPS, step_formula, vector_formula
 
-SHOWN = ("tokens", "x", "q", "k", "v", "scores", "scaled", "bias", "capped", "masked",
-         "weights", "output")  # fmt: skip
+SHOWN = ("tokens", "x", "q_projected", "q_normed", "q", "k_projected", "k_normed", "k", "v",
+         "scores", "scaled", "bias", "capped", "masked", "weights", "output")  # fmt: skip
 _VECTORS = ("q", "k", "v")
 _MAX_SENTENCES = 40
 
@@ -32,7 +34,7 @@ def view(trace: Trace, *, stages: Sequence[str] = ()) -> Document:
         Names out of ``SHOWN``; all that exist where empty.
     """
     wanted = tuple(stages) or SHOWN
-    shapes: list[Shape] = [headline(trace), *origin_note(trace)]
+    shapes: list[Shape] = [headline(trace), *origin_note(trace), *overview.shapes(trace)]
     if "tokens" in wanted:
         shapes.append(token_table(trace.tokens, "Tokens"))
         if trace.key_tokens is not None:
@@ -143,6 +145,8 @@ def _x_matrix(trace: Trace, i: int) -> Matrix:
 def _head_shapes(trace: Trace, i: int, j: int, wanted: Sequence[str]) -> Iterator[Shape]:
     where = head_name(trace, i, j)
     for name in wanted:
+        if name in trace.inputs:
+            yield _step_matrix(trace, i, j, name, where)
         if name in ("tokens", "x") or name not in trace.stages:
             continue
         if name == "masked" and bool(trace.visible[i, j].all()):
@@ -164,7 +168,7 @@ def stage_matrix(trace: Trace, i: int, j: int, name: str, where: str | None = No
             _TITLES[name] + suffix,
             values,
             labels_of(owner),
-            formula=formula_of(trace, i, name),
+            formula=formula_of(trace, i, name, j),
             is_vectors=True,
             row_axis="token",
             column_axis="dimension",
@@ -178,6 +182,18 @@ def stage_matrix(trace: Trace, i: int, j: int, name: str, where: str | None = No
         notes=_notes_of(trace, i, j, name),
         hidden=~np.asarray(trace.visible[i, j]) if name in ("masked", "weights") else None,
         scale="weights" if name == "weights" else "diverging",
+    )
+
+
+def _step_matrix(trace: Trace, i: int, j: int, name: str, where: str) -> Matrix:
+    return Matrix(
+        STEPS[name] + where,
+        np.asarray(trace.inputs[name][i, j]),
+        labels_of(trace.tokens if name.startswith("q") else trace.keys),
+        formula=step_formula(trace, name),
+        is_vectors=True,
+        row_axis="token",
+        column_axis="dimension",
     )
 
 
@@ -195,15 +211,12 @@ _TITLES = {
 }
 
 
-def formula_of(trace: Trace, i: int, name: str) -> str:
+def formula_of(trace: Trace, i: int, name: str, j: int = 0) -> str:
     """Return a stage's formula with this trace's real shapes and numbers."""
     n_queries, n_keys = trace.stages["weights"].shape[-2:]
     d_k, d_v = trace.source.d_k, trace.source.d_v
-    d_model = trace.source.d_model
     if name in _VECTORS:
-        n_rows, width = trace.stages[name].shape[-2:]
-        letter = name.upper()
-        return f"{name} = x·W_{letter}: ({n_rows} × {d_model})·({d_model} × {width}) = {n_rows} × {width}"
+        return vector_formula(trace, i, j, name)
     if name == "scores":
         return f"scores = q·kᵀ: ({n_queries} × {d_k})·({d_k} × {n_keys}) = {n_queries} × {n_keys}"
     if name == "scaled":
@@ -326,6 +339,8 @@ def checks_line(trace: Trace) -> str:
         "row_sum_error": "rows sum to 1 within",
         "loop_error": "matrix form = token-by-token loop within",
         "parity": "equal to the model's own output within",
+        "verified_weights": "weights equal to the untouched model's within",
+        "verified_states": "final states within",
     }
     for key, words in names.items():
         if key in trace.checks:

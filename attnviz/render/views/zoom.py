@@ -13,7 +13,7 @@ import numpy as np
 from attnviz.errors import UsageError
 from attnviz.records import Trace
 from attnviz.render.shapes import Column, Document, Label, Shape, Table, Text
-from attnviz.render.views import walk
+from attnviz.render.views import overview, walk
 
 _N_TERMS = 3
 
@@ -31,6 +31,7 @@ def view(trace: Trace, *, queries: Sequence[int]) -> Document:
     shapes: list[Shape] = [
         walk.headline(trace),
         *walk.origin_note(trace),
+        *overview.shapes(trace),
         walk.token_table(trace.tokens, "Tokens"),
     ]
     for i in range(len(trace.layers)):

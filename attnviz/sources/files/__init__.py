@@ -73,7 +73,7 @@ def open_arrays(path: str | os.PathLike[str]) -> ArrayFile:
         return pt.open_arrays(where)
     hint = {
         ".npy": "a single array is no layer: give the folder it lies in",
-        ".gguf": "export the layer's weights as .safetensors",
+        ".gguf": "it is a whole model: give it with --model",
         ".onnx": "export the weights as .safetensors",
         ".h5": "export the weights as .npz",
     }.get(ending, "rename or convert it")

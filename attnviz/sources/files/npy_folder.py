@@ -63,9 +63,11 @@ def open_arrays(path: Path) -> ArrayFile:
     """
     files = list_arrays(path)
     if not files:
+        is_model = (path / "config.json").is_file()
+        hint = "it is a model's folder: give it with --model" if is_model else "check the path"
         raise WeightsError(
-            f"{path.name} is a folder without .npy files: wanted w_q.npy, w_k.npy, w_v.npy; "
-            "for a model's folder give the .safetensors file in it"
+            f"{path.resolve().name} is a folder without .npy files: wanted w_q.npy, w_k.npy, "
+            f"w_v.npy; {hint}"
         )
     entries: dict[str, Entry] = {}
     headers: dict[str, NpyHeader] = {}

@@ -91,15 +91,23 @@ def find_model(path: str | os.PathLike[str]) -> ModelFiles:
         given = found
     if given.is_file():
         if given.suffix.lower() != ".gguf":
-            raise InputError(
-                f"{given.name} is not a model: give a folder with config.json, or a .gguf file"
+            is_inside = (given.parent / "config.json").is_file()
+            hint = (
+                "give the folder it is in"
+                if is_inside
+                else (
+                    "give a folder with config.json, or a .gguf file; single layers go to --weights"
+                )
             )
+            raise InputError(f"{given.name} alone is not a model: {hint}")
         return ModelFiles(given.parent, (given,), "gguf", given.stem)
     folder, name = _snapshot(given)
     if not (folder / "config.json").is_file():
         ggufs = sorted(file.name for file in folder.glob("*.gguf"))
         hint = f"; it holds {ggufs[0]}: give that file" if ggufs else ""
-        raise InputError(f"{given.name} has no config.json, so it is not a model folder{hint}")
+        raise InputError(
+            f"{given.resolve().name} has no config.json, so it is not a model folder{hint}"
+        )
     return ModelFiles(folder, _weight_files(folder), "safetensors", name)
 
 

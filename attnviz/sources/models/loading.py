@@ -252,3 +252,19 @@ def max_positions(config: Any) -> int | None:
             unused = kind in {"roberta", "xlm-roberta", "camembert", "mpnet", "xmod", "longformer"}
             return value - (int(getattr(config, "pad_token_id", 1) or 0) + 1 if unused else 0)
     return None
+
+
+def width_of(config: Any) -> int:
+    """Return d_model; 0 where a config does not say."""
+    return int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 0)
+
+
+def count_layers(config: Any, which: str, n_calls: int) -> int:
+    """Return how many layers a model has where ``n_calls`` of them attend in this way."""
+    names = ["num_hidden_layers", "n_layer", "num_layers", "n_layers"]
+    if which == "encoder":
+        names = ["encoder_layers", *names]
+    elif getattr(config, "is_encoder_decoder", False):
+        names = ["decoder_layers", "num_decoder_layers", *names]
+    values = (getattr(config, name, None) for name in names)
+    return next((int(v) for v in values if isinstance(v, int) and v >= n_calls), n_calls)

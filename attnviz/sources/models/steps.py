@@ -84,16 +84,17 @@ def find_inputs(
     Returns
     -------
     dict
-        ``x`` (B, L, D), and of ``q_projected``, ``k_projected``, ``q_normed``, ``k_normed``
+        ``x`` (B, L, D) where q is known to be made from it, and of ``q_projected``, ``k_projected``, ``q_normed``, ``k_normed``
         (B, heads, L, E) those that exist and differ from q or k.
     """
     found: dict[str, torch.Tensor] = {}
     x = heard.get("x")
-    if x is not None and x.dim() == 3 and x.shape[:2] == (q.shape[0], q.shape[2]):
-        found["x"] = x
     parts = dict(heard)
     if "fused" in heard:
         parts |= _split_fused(heard["fused"], q, k, v)
+    is_projected = _to_heads(parts.get("q"), q) is not None
+    if x is not None and is_projected and x.shape[:-1] == (q.shape[0], q.shape[2]):
+        found["x"] = x
     for role, wanted in (("q", q), ("k", k)):
         projected = _to_heads(parts.get(role), wanted)
         if projected is not None and not torch.equal(projected, wanted):

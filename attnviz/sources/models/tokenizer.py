@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from attnviz.records import Tokens
 from attnviz.sources.labels import Family, read_family, tokens_of
 from attnviz.sources.models.files import read_json
 from attnviz.sources.models.library import load_transformers
+from attnviz.sources.tokenize import cut_text
 
 _MAX_BYTES = 64 << 20
 _MAX_PADDING = 1 << 20
@@ -45,26 +46,7 @@ class ModelTokenizer:
 
     def tokenize(self, text: str, *, max_tokens: int | None = None) -> Tokens:
         """Cut a text; beyond ``max_tokens`` it is shortened at a token's end, which is told."""
-        tokens = self._cut(text)
-        if max_tokens is None or len(tokens) <= max_tokens:
-            return tokens
-        n_added = sum(span is None for span in tokens.spans)
-        if max_tokens <= n_added:
-            raise InputError(
-                f"--max-tokens {max_tokens} leaves no room: the tokenizer itself adds {n_added}"
-            )
-        spans = [span for span in tokens.spans if span is not None]
-        shorter, room = tokens, max_tokens - n_added
-        while len(shorter) > max_tokens and room > 0:
-            end = spans[room - 1][1] if room < len(spans) else len(text)
-            shorter = self._cut(text[:end])
-            room -= max(1, len(shorter) - max_tokens)
-        kept = len(shorter.text)
-        told = (
-            f"cut to {len(shorter)} of {len(tokens)} tokens (--max-tokens {max_tokens}): the last "
-            f"{len(text) - kept} of {len(text)} characters, from {text[kept : kept + 24]!r} on, are left out"
-        )
-        return replace(shorter, notices=(*shorter.notices, told))
+        return cut_text(self._cut, text, max_tokens)
 
     def _cut(self, text: str) -> Tokens:
         return guard("the tokenizer", lambda: tokens_of(self.tokenizer, text, family=self.family))

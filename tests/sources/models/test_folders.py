@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tiny_models import write_model, write_tokenizer
 
 from attnviz.errors import InputError, UsageError
 from attnviz.sources.models import library
@@ -21,55 +22,6 @@ from attnviz.sources.models.card_layers import read_layers
 from attnviz.sources.models.files import find_model, read_config, read_header
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-
-CONFIG = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 60,
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "intermediate_size": 48, "max_position_embeddings": 32, "tie_word_embeddings": True,
-    "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-
-
-def write_tokenizer(folder: Path, **more: Any) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    words = ["<unk>", "<s>", "</s>", "hello", "world", "!", "bear"]
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.add_special_tokens(words[:3])
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    if more.get("bos", True):
-        tokenizer.post_processor = processors.TemplateProcessing(
-            "<s> $A", "<s> $A $B", [("<s>", 1)]
-        )
-    if "padding" in more:
-        tokenizer.enable_padding(length=more["padding"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": "<s>",
-        "unk_token": "<unk>",
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-
-
-def write_model(folder: Path, **changes: Any) -> Path:
-    """Write a whole tiny Llama without any library of models."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
-    draw = np.random.default_rng(0).standard_normal
-    tensors = {"model.embed_tokens.weight": draw((60, 32)), "model.norm.weight": np.ones(32)}
-    for i in range(2):
-        at = f"model.layers.{i}"
-        for name, shape in (("q", (32, 32)), ("k", (16, 32)), ("v", (16, 32)), ("o", (32, 32))):
-            tensors[f"{at}.self_attn.{name}_proj.weight"] = draw(shape)
-        for name, shape in (("gate", (48, 32)), ("up", (48, 32)), ("down", (32, 48))):
-            tensors[f"{at}.mlp.{name}_proj.weight"] = draw(shape) / 8
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            tensors[f"{at}.{name}.weight"] = np.ones(32)
-    made = {k: np.ascontiguousarray(v, np.float32) for k, v in tensors.items()}
-    save_file(made, folder / "model.safetensors", metadata={"format": "pt"})
-    write_tokenizer(folder)
-    return folder
 
 
 def shard(folder: Path) -> None:
@@ -252,7 +204,7 @@ def test_what_is_no_model_is_named(tmp_path):
     with pytest.raises(InputError, match=r"it holds a\.gguf: give that file"):
         find_model(tmp_path)
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(InputError, match=r"a\.txt is not a model"):
+    with pytest.raises(InputError, match=r"a\.txt alone is not a model"):
         find_model(tmp_path / "a.txt")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02}q\0.")

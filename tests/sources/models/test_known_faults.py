@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra 'models'")
 
 import torch
-from test_folders import write_model
+from tiny_models import write_model, write_tokenizer
 
 from attnviz.core.reference import trace_heads
 from attnviz.records import LayerHeads, MaskRule
@@ -191,7 +191,6 @@ print(os.environ["HF_HUB_OFFLINE"])
 
 def test_encoder_decoders_show_three_kinds(tmp_path: Path):
     import transformers
-    from test_folders import write_tokenizer
 
     from attnviz.sources.transformers_ import open_model
 

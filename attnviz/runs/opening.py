@@ -1,0 +1,173 @@
+"""Open the place attention comes from, and send a text to it: a layer, or a trained model.
+
+What lives here: which options mean which source, and the text as its tokens. What does not:
+reading files (``sources``), and what is computed from q, k, v (``pipeline``, ``pages``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attnviz.core import reference
+from attnviz.errors import UsageError
+from attnviz.records import Array, Tokens
+from attnviz.runs.computing import Computing, choose_core, choose_model_core
+from attnviz.runs.requests import parse_layer
+from attnviz.sources import Source
+
+if TYPE_CHECKING:
+    from attnviz.sources.transformers_ import TransformersSource
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A source with a text on its way through it.
+
+    Parameters
+    ----------
+    tokens
+        What ``source.run`` takes: of an encoder-decoder always the encoder's.
+    queries, keys
+        The tokens along the two axes; the same record where they do not differ.
+    layers
+        Numbers of the layers that have attention, as the source counts them.
+    model
+        The source again, where it is a trained model.
+    """
+
+    source: Source
+    computing: Computing
+    tokens: Tokens
+    queries: Tokens
+    keys: Tokens
+    layers: tuple[int, ...]
+    model: TransformersSource | None = None
+
+    @property
+    def key_tokens(self) -> Tokens | None:
+        """The tokens along the keys where they differ, as records write it."""
+        return None if self.keys is self.queries else self.keys
+
+
+def open_source(
+    *,
+    weights: str = "sample",
+    layer: str | int | None = None,
+    seed: int = 0,
+    d_model: int = 512,
+    d_k: int = 64,
+    n_heads: int | None = None,
+    n_kv_heads: int | None = None,
+    project: Callable[..., Array] = reference.project,
+) -> Source:
+    """Open the place attention comes from: random, bundled, or a weight file."""
+    if weights == "random":
+        from attnviz.sources.random_ import open_random
+
+        return open_random(
+            seed=seed,
+            d_model=d_model,
+            d_k=d_k,
+            n_heads=n_heads or 1,
+            n_kv_heads=n_kv_heads,
+            project=project,
+        )
+    from attnviz.sources.weights import open_weights
+
+    return open_weights(
+        weights,
+        layer=None if layer is None else parse_layer(layer),
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        seed=seed,
+        project=project,
+    )
+
+
+def open_text(
+    text: str,
+    *,
+    weights: str = "sample",
+    model: str | None = None,
+    attention: str | None = None,
+    decoder_text: str | None = None,
+    max_tokens: int | None = None,
+    layer: str | int | None = None,
+    seed: int = 0,
+    d_model: int = 512,
+    d_k: int = 64,
+    n_heads: int | None = None,
+    n_kv_heads: int | None = None,
+    device: str = "auto",
+    dtype: str = "float64",
+    notify: Callable[[str], None] = lambda _: None,
+) -> Opened:
+    """Open a layer's weights or a model, and cut a text with its tokenizer.
+
+    Parameters
+    ----------
+    weights, layer, seed, d_model, d_k, n_heads, n_kv_heads
+        As of ``open_source``, where no model is given.
+    model
+        A Hugging Face folder, a place in its local cache, or a GGUF file.
+    attention, decoder_text
+        Of an encoder-decoder: ``self``, ``cross`` or ``encoder``, and the decoder's text.
+    max_tokens
+        Cut longer texts, and say so.
+    device, dtype
+        Where, and in what precision; a model itself runs in float32 where float64 is asked for.
+    notify
+        Told about slow first-time work.
+
+    Raises
+    ------
+    UsageError
+        Options that do not go together.
+    InputError
+        Text, file or model cannot be read.
+    """
+    if max_tokens is not None and max_tokens < 1:
+        raise UsageError(f"--max-tokens {max_tokens} leaves nothing: give 1 or more")
+    if model is None:
+        for name, value in (("--attention", attention), ("--decoder-text", decoder_text)):
+            if value is not None:
+                raise UsageError(f"{name} {value!r} is for trained models: give one with --model")
+        from attnviz.sources.tokenize import cut_text
+
+        computing = choose_core(device=device, dtype=dtype, n_tokens=len(text) // 2)
+        source = open_source(
+            weights=weights,
+            layer=layer,
+            seed=seed,
+            d_model=d_model,
+            d_k=d_k,
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            project=computing.project,
+        )
+        tokens = cut_text(source.tokenize, text, max_tokens)
+        return Opened(source, computing, tokens, tokens, tokens, (0,))
+    if weights != "sample":
+        raise UsageError(f"--weights {weights} and --model {model} exclude each other: choose one")
+    if n_heads is not None or n_kv_heads is not None:
+        raise UsageError("--n-heads and --n-kv-heads are for weights: a model says its own")
+    from attnviz.core.device import choose_device, choose_dtype
+    from attnviz.sources.transformers_ import open_model
+
+    place = str(choose_device(device))
+    choose_dtype(dtype)
+    opened = open_model(
+        model,
+        which=attention,
+        device=place,
+        dtype="float32" if dtype == "float64" else dtype,
+        max_tokens=max_tokens,
+        target=decoder_text,
+        notify=notify,
+    )
+    tokens = opened.tokenize(text)
+    queries, keys = opened.queries(tokens), opened.keys(tokens)
+    computing = choose_model_core(place, dtype=dtype, n_tokens=max(len(queries), len(keys)))
+    return Opened(opened, computing, tokens, queries, keys, opened.layers, opened)
