@@ -92,6 +92,8 @@ def view_to_dict(document: Document) -> dict[str, Any]:
     if isinstance(trace, Trace):
         facts["text"] = trace.tokens.text
         facts["tokens"] = tokens_to_list(trace.tokens)
+        facts["checks"] = {name: float(value) for name, value in trace.checks.items()}
+        facts["notices"] = list(trace.notices)
     schema = HEADS_SCHEMA if isinstance(trace, HeadReport) else VIEW_SCHEMA
     return {"schema": schema, **facts, "records": json_ready(list(_rows_of(document)))}
 

@@ -70,7 +70,9 @@ def test_every_command_takes_a_model(cli: Cli, minilm: Path, tmp_path: Path) -> 
     assert "head auto chose L0.H4" in picture.out
     assert "L5.H11" in cli("view", "grid", SENTENCE, *model, "-f", "plain").out
     links = cli("view", "links", SENTENCE, *model, "-l", "4", "-H", "9", "-f", "json")
-    assert trace_of(links)["layers"] == [4]
+    view = json.loads(links.out)
+    assert (view["layers"], view["schema"]) == ([4], "attnviz.view/1")
+    assert view["checks"]["parity"] < 1e-5
     page = cli("page", SENTENCE, *model, "-o", str(tmp_path / "a.html"))
     assert page.code == 0
     assert "equal to the model's own output within" in page.err
