@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "explain": "attnviz.api",
     "load": "attnviz.api",
+    "rank_heads": "attnviz.api",
     "Trace": "attnviz.records",
     "Tokens": "attnviz.records",
     "LayerHeads": "attnviz.records",
@@ -21,6 +22,7 @@ __all__ = ["__version__", *sorted(_HOMES)]
 if TYPE_CHECKING:
     from attnviz.api import explain as explain
     from attnviz.api import load as load
+    from attnviz.api import rank_heads as rank_heads
     from attnviz.errors import AttnvizError as AttnvizError
     from attnviz.records import LayerHeads as LayerHeads
     from attnviz.records import MaskRule as MaskRule

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from attnviz.records import Trace
+from attnviz.runs.heads import rank_heads as rank_heads
 from attnviz.runs.pipeline import explain as explain
 
-__all__ = ["Trace", "explain", "load"]
+__all__ = ["Trace", "explain", "load", "rank_heads"]
 
 
 def load(path: str, **options: Any) -> Any:

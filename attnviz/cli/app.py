@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attnviz.cli import doctor, explain, heatmap, page, view, weights
+from attnviz.cli import doctor, explain, heads, heatmap, page, view, weights
 
 app = typer.Typer(
     name="attnviz",
@@ -21,6 +21,7 @@ app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
 app.command("heatmap", epilog=heatmap.EXAMPLES)(heatmap.heatmap)
 app.command("view", epilog=view.EXAMPLES)(view.view)
 app.command("page", epilog=page.EXAMPLES)(page.page)
+app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
 app.add_typer(weights.app, name="weights")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 

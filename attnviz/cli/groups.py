@@ -18,24 +18,28 @@ if TYPE_CHECKING:
     from attnviz.render.screen import Screen
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The text, and the attention it is sent through."""
+@dataclass(frozen=True)
+class TextInput:
+    """The text."""
 
     text: o.TextArgument = None
     file: o.FileOption = None
+
+    def read(self) -> str:
+        """Return the text from the argument, ``-`` or ``--file``; exactly one of them."""
+        return o.read_input(self.text, self.file)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where attention comes from, and where it is computed."""
+
     weights: o.WeightsOption = "sample"
     model: o.ModelOption = None
     attention: o.AttentionOption = None
     decoder_text: o.DecoderTextOption = None
     max_tokens: o.MaxTokensOption = None
     layer: o.LayerOption = None
-    head: o.HeadOption = None
-    words: o.WordsOption = False
-    verify: o.VerifyOption = False
-    causal: o.CausalOption = None
-    window: o.WindowOption = None
-    scale: o.ScaleOption = None
     seed: o.SeedOption = 0
     d_model: o.DModelOption = 512
     d_k: o.DkOption = 64
@@ -44,17 +48,30 @@ class Origin:
     device: o.DeviceOption = "auto"
     dtype: o.DtypeOption = "float64"
 
-    def read(self) -> str:
-        """Return the text from the argument, ``-`` or ``--file``; exactly one of them."""
-        return o.read_input(self.text, self.file)
-
     def settings(self, talk: Talk) -> dict[str, Any]:
         """Return everything but the text, by the names that ``runs`` takes."""
         from attnviz.cli.report import say
 
-        found = asdict(self)
-        del found["text"], found["file"]
+        own = {f.name for f in fields(TextInput)}
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
         return found if talk.quiet else {**found, "notify": say}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which head is shown, how, and what is changed to see the difference."""
+
+    head: o.HeadOption = None
+    words: o.WordsOption = False
+    verify: o.VerifyOption = False
+    causal: o.CausalOption = None
+    window: o.WindowOption = None
+    scale: o.ScaleOption = None
+
+
+@dataclass(frozen=True)
+class Origin(Choice, Place, TextInput):
+    """A text, the attention it is sent through, and what of it is looked at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,31 @@ TextArgument = Annotated[
     Optional[str],  # noqa: UP045  (typer reads the annotation at run time)
     typer.Argument(metavar="[TEXT]", help="The text; - reads standard input.", show_default=False),
 ]
+TextsArgument = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Argument(metavar="[TEXT]...", help="One text or several.", show_default=False),
+]
+LinesOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--file", metavar="PATH", help="Read one text per line from a file; - reads standard input.",
+        show_default=False,
+    ),
+]  # fmt: skip
+PatternOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--pattern", metavar="NAME", help="Rank and map by one pattern: previous, next, self, first, "
+        "special, same, induction, local, rare, uniform or positional.", show_default=False,
+    ),
+]  # fmt: skip
+NoSinksOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-sinks", help="Leave out the first token and special tokens; the rest sums to 1."
+    ),
+]
+TopOption = Annotated[int, typer.Option("--top", min=1, help="Heads listed per pattern.")]
 FileOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--file", metavar="PATH", help="Read the text from a file.", show_default=False),
@@ -263,6 +288,18 @@ def read_input(text: str | None, file: str | None) -> str:
             'for example attnviz explain "A cute teddy bear is reading"'
         )
     return read_text("-") if text == "-" else text
+
+
+def read_lines(texts: list[str] | None, file: str | None) -> list[str]:
+    """Return the texts of the arguments and of the lines of a file, blank lines left out."""
+    from attnviz.runs.requests import read_text
+
+    found = list(texts or ())
+    if file is not None:
+        found.extend(line for line in read_text(file).split("\n") if line.strip())
+    if not found:
+        raise UsageError("no text: give one or more in quotes, or --file PATH with one per line")
+    return found
 
 
 def read_paper(

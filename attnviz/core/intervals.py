@@ -19,6 +19,21 @@ N_RESAMPLES = 1000
 LEVEL = 0.95
 
 
+def average(samples: Array) -> Array:
+    """Return the mean over the first axis, NaN left out: (…) float64, NaN where all are.
+
+    Examples
+    --------
+    >>> average(np.array([[1.0, np.nan], [2.0, np.nan]])).tolist()
+    [1.5, nan]
+    """
+    values = np.asarray(samples, np.float64)
+    tells = ~np.isnan(values)
+    n_tell = tells.sum(axis=0)
+    sums = np.where(tells, values, 0.0).sum(axis=0)
+    return np.divide(sums, n_tell, out=np.full(sums.shape, np.nan), where=n_tell > 0)
+
+
 def bootstrap(
     samples: Array, *, n_resamples: int = N_RESAMPLES, level: float = LEVEL, seed: int = 0
 ) -> tuple[Array, Array, Array]:
@@ -52,7 +67,7 @@ def bootstrap(
     sums, counts = times @ flat, times @ counted
     means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
     n_tell = counted.sum(axis=0)
-    mean = np.divide(flat.sum(axis=0), n_tell, out=np.full(flat.shape[1], np.nan), where=n_tell > 0)
+    mean = average(values.reshape(len(values), -1))
     low, high = np.full_like(mean, np.nan), np.full_like(mean, np.nan)
     if (n_tell > 0).any():
         edge = _spread_level((1 - level) / 2, len(values))

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from attnviz import __version__
-from attnviz.core.intervals import bootstrap
+from attnviz.core.flow import without_sinks
+from attnviz.core.intervals import average, bootstrap
 from attnviz.core.patterns import PATTERNS, Facts, excess, score, stability
 from attnviz.errors import InputError, UsageError
 from attnviz.records import Array, HeadReport, LayerHeads, RunInfo, Tokens
-from attnviz.runs.pipeline import choose_core, open_source
+from attnviz.runs.opening import open_place
+from attnviz.runs.requests import choose_layers
 from attnviz.sources import Source
 
 MAX_TOKENS = 512
@@ -32,7 +34,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class _Samples:
-    """Scores minus nothing yet: (pattern → one (layers, heads) array per sample)."""
+    """Scores and nulls as they come: pattern → one (layers, heads) array per sample."""
 
     scores: dict[str, list[Array]] = field(default_factory=dict)
     nulls: dict[str, list[Array]] = field(default_factory=dict)
@@ -46,11 +48,11 @@ def rank_heads(
     texts: Sequence[str],
     *,
     max_tokens: int | None = None,
+    layer: str | int | None = None,
     seed: int = 0,
-    device: str = "auto",
-    dtype: str = "float64",
+    no_sinks: bool = False,
     progress: Progress = lambda done, total: None,
-    **source_options: Any,
+    **options: Any,
 ) -> HeadReport:
     """Score every head of a source for every pattern, averaged over texts.
 
@@ -60,12 +62,17 @@ def rank_heads(
         One or more; intervals need several.
     max_tokens
         Longer texts are cut; 512 by default.
+    layer
+        ``None`` and ``all`` (of a model), a number, or a range.
     seed
-        Of random sequences and resampling.
+        Of random weights, random sequences and resampling.
+    no_sinks
+        Leave the first token and the special ones out, and scale the rest of each row to sum to 1:
+        what a head does besides parking its weight.
     progress
         Told how many of how many runs are done.
-    source_options
-        As in ``explain``: ``weights`` or ``model``, sizes of random weights.
+    options
+        As in ``explain``: ``weights`` or ``model``, device, precision, sizes of random weights.
 
     Returns
     -------
@@ -84,23 +91,26 @@ def rank_heads(
     if not texts:
         raise UsageError("no text: give one or more, or --file with one text per line")
     longest = max_tokens or MAX_TOKENS
-    computing = choose_core(device=device, dtype=dtype, n_tokens=min(longest, MAX_TOKENS))
-    source = open_source(seed=seed, project=computing.project, **source_options)
+    is_model = options.get("model") is not None
+    place = open_place(layer=None if is_model else layer, seed=seed, n_tokens=longest, **options)
+    source, layers = place.source, place.layers
+    if is_model and layer is not None:
+        layers = choose_layers(layer, layers, source.info.n_layers)
+    trace_heads = place.core_for(longest).trace_heads
     cut = [_cut(source.tokenize(text), longest) for text in texts]
     notices = list(source.info.notices)
     n_cut = sum(1 for _, was_cut in cut if was_cut)
     if n_cut:
         notices.append(f"{n_cut} of {len(texts)} texts were cut to {longest} tokens (--max-tokens)")
     tokens = [found for found, _ in cut]
-    layers = tuple(getattr(source, "layers", (0,)))
     rarity = _rarity(tokens)
     sequences = _repeated(source, tokens[0], seed) if source.info.n_vocab > 1 else []
     total = len(tokens) + len(sequences)
     samples = _Samples()
     before: Mapping[int, tuple[Array, Array]] = {}
     for number, text in enumerate(tokens):
-        maps = _maps(source, text, layers, computing.trace_heads)
         facts = _facts(text, rarity)
+        maps = _maps(source, text, layers, trace_heads, _sinks(text) if no_sinks else None)
         found = {layer: score(*maps[layer], facts) for layer in layers}
         for name in PATTERNS:
             if name == "positional" or (name == "induction" and sequences):
@@ -112,14 +122,20 @@ def rank_heads(
         before = maps
         progress(number + 1, total)
     for number, text in enumerate(sequences):
-        maps = _maps(source, text, layers, computing.trace_heads)
         facts = _facts(text, rarity)
+        maps = _maps(source, text, layers, trace_heads, _sinks(text) if no_sinks else None)
         found = {layer: score(*maps[layer], facts) for layer in layers}
         samples.add("induction", *_stack([found[layer]["induction"] for layer in layers]))
         progress(len(tokens) + number + 1, total)
+    if no_sinks:
+        notices.append(
+            "the first token and special tokens are left out; the rest of a row sums to 1"
+        )
     if len(texts) == 1:
         notices.append("one text: intervals need several, and positional heads two")
-    run = RunInfo(__version__, computing.device, computing.dtype, computing.core)
+    computing = place.core_for(longest)
+    changes = {"no_sinks": True} if no_sinks else {}
+    run = RunInfo(__version__, computing.device, computing.dtype, computing.core, changes)
     return _report(source, run, layers, samples, tokens, tuple(notices))
 
 
@@ -135,18 +151,20 @@ def _maps(
     tokens: Tokens,
     layers: Sequence[int],
     trace_heads: Callable[[LayerHeads], Mapping[str, Array]],
+    sinks: Array | None,
 ) -> dict[int, tuple[Array, Array]]:
-    """Run one text: layer → (weights (H, L, L), visible (H, L, L))."""
+    """Run one text: layer → (weights (H, L, L), visible (H, L, L)), without sinks where asked."""
     found: dict[int, tuple[Array, Array]] = {}
 
     def keep(heads: LayerHeads) -> None:
         if heads.n_queries != heads.n_keys:
             raise UsageError("patterns are about self attention: queries and keys differ here")
         stages = trace_heads(heads)
-        found[heads.layer] = (
-            np.asarray(stages["weights"], np.float64),
-            np.asarray(stages["visible"], bool),
-        )
+        weights = np.asarray(stages["weights"], np.float64)
+        visible = np.asarray(stages["visible"], bool)
+        if sinks is not None:
+            weights, visible = without_sinks(weights, sinks), visible & ~sinks
+        found[heads.layer] = weights, visible
 
     source.run(tokens, layers, keep)
     if len(found) == 1 and len(layers) == 1:
@@ -156,6 +174,12 @@ def _maps(
 
 def _stack(parts: Sequence[Any]) -> tuple[Array, Array]:
     return np.stack([p.scores for p in parts]), np.stack([p.nulls for p in parts])
+
+
+def _sinks(tokens: Tokens) -> Array:
+    is_sink = np.array(tokens.special, bool)
+    is_sink[0] = True
+    return is_sink
 
 
 def _facts(tokens: Tokens, rarity: Mapping[int, float]) -> Facts:
@@ -212,7 +236,7 @@ def _report(
         if not n_samples[-1]:
             continue
         mean, low, high = bootstrap(scores)
-        null = bootstrap(nulls, n_resamples=1)[0]
+        null = average(nulls)
         arrays["score"][place], arrays["null"][place] = mean, null
         arrays["low"][place], arrays["high"][place] = low, high
         arrays["excess"][place] = np.where(np.isnan(mean), np.nan, excess(mean, null))

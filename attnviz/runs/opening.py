@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnviz.core import reference
 from attnviz.errors import UsageError
@@ -86,8 +86,49 @@ def open_source(
     )
 
 
-def open_text(
-    text: str,
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A source opened for any number of texts.
+
+    Parameters
+    ----------
+    layers
+        Numbers of the layers that have attention, as the source counts them.
+    device, dtype
+        Where and in what precision its numbers are worked with.
+    max_tokens
+        Longer texts are cut.
+    model
+        The source again, where it is a trained model.
+    """
+
+    source: Source
+    layers: tuple[int, ...]
+    device: str
+    dtype: str
+    max_tokens: int | None = None
+    model: TransformersSource | None = None
+
+    def core_for(self, n_tokens: int) -> Computing:
+        """Choose the core for a text of this length."""
+        if self.model is None:
+            return choose_core(device=self.device, dtype=self.dtype, n_tokens=n_tokens)
+        return choose_model_core(self.device, dtype=self.dtype, n_tokens=n_tokens)
+
+    def send(self, text: str) -> Opened:
+        """Cut a text with the source's tokenizer."""
+        if self.model is not None:
+            tokens = self.model.tokenize(text)
+            queries, keys = self.model.queries(tokens), self.model.keys(tokens)
+        else:
+            from attnviz.sources.tokenize import cut_text
+
+            tokens = queries = keys = cut_text(self.source.tokenize, text, self.max_tokens)
+        computing = self.core_for(max(len(queries), len(keys)))
+        return Opened(self.source, computing, tokens, queries, keys, self.layers, self.model)
+
+
+def open_place(
     *,
     weights: str = "sample",
     model: str | None = None,
@@ -102,9 +143,10 @@ def open_text(
     n_kv_heads: int | None = None,
     device: str = "auto",
     dtype: str = "float64",
+    n_tokens: int = 0,
     notify: Callable[[str], None] = lambda _: None,
-) -> Opened:
-    """Open a layer's weights or a model, and cut a text with its tokenizer.
+) -> Place:
+    """Open a layer's weights or a model, for any number of texts.
 
     Parameters
     ----------
@@ -118,6 +160,8 @@ def open_text(
         Cut longer texts, and say so.
     device, dtype
         Where, and in what precision; a model itself runs in float32 where float64 is asked for.
+    n_tokens
+        About how long the texts are: short ones are projected by numpy.
     notify
         Told about slow first-time work.
 
@@ -126,7 +170,7 @@ def open_text(
     UsageError
         Options that do not go together.
     InputError
-        Text, file or model cannot be read.
+        File or model cannot be read.
     """
     if max_tokens is not None and max_tokens < 1:
         raise UsageError(f"--max-tokens {max_tokens} leaves nothing: give 1 or more")
@@ -134,9 +178,7 @@ def open_text(
         for name, value in (("--attention", attention), ("--decoder-text", decoder_text)):
             if value is not None:
                 raise UsageError(f"{name} {value!r} is for trained models: give one with --model")
-        from attnviz.sources.tokenize import cut_text
-
-        computing = choose_core(device=device, dtype=dtype, n_tokens=len(text) // 2)
+        computing = choose_core(device=device, dtype=dtype, n_tokens=n_tokens)
         source = open_source(
             weights=weights,
             layer=layer,
@@ -147,8 +189,7 @@ def open_text(
             n_kv_heads=n_kv_heads,
             project=computing.project,
         )
-        tokens = cut_text(source.tokenize, text, max_tokens)
-        return Opened(source, computing, tokens, tokens, tokens, (0,))
+        return Place(source, (0,), device, dtype, max_tokens)
     if weights != "sample":
         raise UsageError(f"--weights {weights} and --model {model} exclude each other: choose one")
     if n_heads is not None or n_kv_heads is not None:
@@ -167,7 +208,9 @@ def open_text(
         target=decoder_text,
         notify=notify,
     )
-    tokens = opened.tokenize(text)
-    queries, keys = opened.queries(tokens), opened.keys(tokens)
-    computing = choose_model_core(place, dtype=dtype, n_tokens=max(len(queries), len(keys)))
-    return Opened(opened, computing, tokens, queries, keys, opened.layers, opened)
+    return Place(opened, opened.layers, place, dtype, max_tokens, opened)
+
+
+def open_text(text: str, **options: Any) -> Opened:
+    """Open a layer's weights or a model (``open_place``), and cut a text with its tokenizer."""
+    return open_place(**options, n_tokens=len(text) // 2).send(text)

@@ -149,6 +149,7 @@ class TransformersSource:
             tokenizer=self.tokenizer.name,
             tokenizer_sha256=self.tokenizer.sha256,
             notices=self._notices(),
+            n_vocab=int(getattr(config, "vocab_size", 0) or 0),
         )
 
     def tokenize(self, text: str) -> Tokens:

@@ -16,11 +16,17 @@ from attnviz.registry import no_such_choice
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
 from attnviz.render.views.walk import headline
 
+NAMES = tuple(PATTERNS)
 N_TOP = 3
 CLEAR = 0.2
 """A head is named after a pattern from this excess on, if its interval leaves the null."""
 EVEN = 0.95
 """A head without a pattern is called uniform from this share of the largest entropy on."""
+_SHORT = {
+    "previous": "prev", "next": "next", "self": "self", "first": "1st", "special": "spec",
+    "same": "same", "induction": "ind", "local": "near", "rare": "rare", "uniform": "even",
+    "mixed": "·",
+}  # fmt: skip
 DATA_COLUMNS = (
     Column("pattern", "text"), Column("layer", "int"), Column("head", "int"), Column("score"),
     Column("low"), Column("high"), Column("null"), Column("excess"), Column("n_samples", "int"),
@@ -77,6 +83,8 @@ def _about(report: HeadReport) -> Text:
     texts = f"{n} text{'s' if n != 1 else ''}, {report.n_tokens} tokens"
     induction = report.n_samples[report.patterns.index("induction")]
     is_random = report.source.n_vocab > 1 and induction
+    if report.run.overrides.get("no_sinks"):
+        texts += ", without the first token and special tokens"
     note = (
         f"; induction on {induction} sequences of random tokens written twice" if is_random else ""
     )
@@ -117,18 +125,17 @@ def _ranked(report: HeadReport, name: str, top: int) -> Iterator[tuple[object, .
 def _map_of_names(report: HeadReport) -> Table:
     names = names_of_heads(report)
     columns = (Column("layer", "text"), *(Column(f"H{head}", "text") for head in report.heads))
-    short = {name: name[:4] for name in (*report.patterns, "mixed")}
-    short["mixed"] = "·"
     rows = tuple(
-        (f"L{layer}", *(short[name] for name in row))
+        (f"L{layer}", *(_SHORT[name] for name in row))
         for layer, row in zip(report.layers, names, strict=True)
     )
     return Table(
         "what each head does most",
         columns,
         rows,
-        formula=f"the pattern of the largest excess, from {CLEAR:g} on, outside its interval; "
-        "· nothing stands out",
+        formula=f"the pattern of the largest excess, from {CLEAR:g} on, outside its interval: "
+        "1st token, spec(ial), prev(ious), near (local), ind(uction), even (uniform); · nothing "
+        "stands out",
     )
 
 
