@@ -105,20 +105,20 @@ def softmax(
     return grown_HLS / total_HL1, lse_HL1[..., 0]
 
 
-def blend(weights: torch.Tensor, v: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-    """Compute z = Σ_j weights_j · v_j over the keys a query sees: (…, L, F).
+def blend(weights: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Compute z = Σ_j weights_j · v_j over the keys of weight above 0: (…, L, F).
 
-    A value that is not a number reaches the queries that see it and no other: such keys are
-    left out of the product (0 · NaN would leak) and added to the rows that see them.
+    A value that is not a number reaches the queries that look at it and no other: such keys are
+    left out of the product (0 · NaN would leak) and added to the rows whose weight is not 0.
     """
     broken_S = ~v.isfinite().all(-1)
     if not bool(broken_S.any()):
         return weights @ v
     output = weights @ v.masked_fill(broken_S[..., None], 0.0)
     for key in broken_S.flatten(0, -2).any(0).nonzero()[:, 0].tolist():
-        part = weights[..., key, None] * v[..., None, key, :]
-        reached = visible[..., key, None] & broken_S[..., None, key, None]
-        output = output + part.masked_fill(~reached, 0.0)
+        weight = weights[..., key, None]
+        left_out = (weight == 0) | ~broken_S[..., None, key, None]
+        output = output + (weight * v[..., None, key, :]).masked_fill(left_out, 0.0)
     return output
 
 
@@ -187,7 +187,7 @@ def _stages(heads: LayerHeads) -> dict[str, torch.Tensor]:
         entering = stages["capped"] = cap(entering, heads.softcap)
     stages["masked"] = hide(entering, visible_HLS)
     stages["weights"], stages["lse"] = softmax(stages["masked"], heads.sinks)
-    stages["output"] = blend(stages["weights"], v_HSF, visible_HLS)
+    stages["output"] = blend(stages["weights"], v_HSF)
     stages["visible"] = visible_HLS
     return stages
 

@@ -100,9 +100,9 @@ def select_heads(heads: LayerHeads, subset: Sequence[int] | None) -> LayerHeads:
         bias = _select(bias, wanted)
     return dataclasses.replace(
         heads,
-        q=heads.q[wanted],
-        k=heads.k[shared],
-        v=heads.v[shared],
+        q=_take(heads.q, wanted),
+        k=_take(heads.k, shared),
+        v=_take(heads.v, shared),
         visible=_select_rule(heads.visible, wanted),
         bias=bias,
         sinks=None if heads.sinks is None else heads.sinks[wanted],
@@ -145,6 +145,11 @@ def place_rule(rule: MaskRule, *, device: torch.device) -> MaskRule:
     return dataclasses.replace(
         rule, key_visible=placed(rule.key_visible), cells=placed(rule.cells), where=where
     )
+
+
+def _take(a: Array, wanted: list[int]) -> Array:
+    """Return some heads; one alone is a view, so that a long text is not copied."""
+    return a[wanted[0] : wanted[0] + 1] if len(wanted) == 1 else a[wanted]
 
 
 def _select(a: Array, wanted: list[int]) -> Array:
