@@ -10,7 +10,7 @@ again, are divided and shown to every accumulator while they are hot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -43,6 +43,7 @@ class Panel:
         self.side = n_rows if keeps_weights else 0  # zeros on both sides, for the skewed view
         self.hot_BW = job.head.q.new_zeros(n_rows if keeps_weights else 0, tile + 2 * self.side)
         self.hot_width = tile
+        self.ones_1B = job.head.q.new_ones(1, n_rows)
 
     def run(self, rows: Span, sums: Sequence[Sums], links: Links | None = None) -> None:
         """Compute one block: its rows of output, logsumexp and entropy, and every accumulator."""
@@ -140,59 +141,55 @@ class Panel:
         factor_B1: torch.Tensor,
         sums: Sequence[Sums],
     ) -> None:
-        """Divide the pieces one by one; sum over rows and distances while a piece is hot."""
+        """Divide the pieces by groups of rows; sum over rows and distances while these are hot.
+
+        The piece computed last comes first: it is still in the cache.
+        """
         distance = next((one for one in sums if isinstance(one, Distance)), None)
         pooled = next((one for one in sums if isinstance(one, Pooled)), None)
         cuts = rows if pooled is None else pooled.cuts(rows)
-        groups = [b - a for a, b in pairwise(cuts)]
-        wants_sums = pooled is not None or any(isinstance(one, Received) for one in sums)
-        key_sums: list[torch.Tensor] = []
-        key_tops: list[torch.Tensor] = []
-        for piece, grown_BT in zip(pieces, places, strict=True):
-            if not wants_sums and distance is None:
-                break
-            weights_BT, skewed_BD = self._divide(grown_BT, factor_B1)
-            parts = torch.split(weights_BT, groups) if wants_sums else ()
-            if wants_sums:
-                key_sums.append(_by_group(torch.sum, parts))
-            if pooled is not None:
-                key_tops.append(_by_group(torch.amax, parts))
-            if distance is not None:
-                distance.add_skewed(skewed_BD, rows, piece.keys[0])
         first_key, end = pieces[0].keys[0], _up(pieces[-1].keys[1])
-        sums_GS = torch.cat(key_sums, 1) if key_sums else None
-        tops_GS = torch.cat(key_tops, 1) if key_tops else None
+        wants_sums = pooled is not None or any(isinstance(one, Received) for one in sums)
+        shape_GS = (len(cuts) - 1, end - first_key)
+        sums_GS = self.ones_1B.new_empty(shape_GS) if wants_sums else None
+        tops_GS = self.ones_1B.new_empty(shape_GS) if pooled is not None else None
+        if wants_sums or distance is not None:
+            for piece, grown_BT in zip(reversed(pieces), reversed(places), strict=True):
+                start = piece.keys[0] - first_key
+                span = slice(start, start + grown_BT.shape[1])
+                for group, (top, bottom) in enumerate(pairwise(cuts)):
+                    mine = slice(top - rows[0], bottom - rows[0])
+                    weights_GT, skewed_GD = self._divide(grown_BT[mine], factor_B1[mine])
+                    if sums_GS is not None:
+                        ones_1G = self.ones_1B[:, : bottom - top]
+                        torch.mm(ones_1G, weights_GT, out=sums_GS[group : group + 1, span])
+                    if tops_GS is not None:
+                        torch.amax(weights_GT, 0, out=tops_GS[group, span])
+                    if distance is not None:
+                        distance.add_skewed(skewed_GD, (top, bottom), piece.keys[0])
         first_B = (places[0][:, 0] * factor_B1[:, 0]) if first_key == 0 else None
         block = Block(rows, slice(first_key, end), tuple(cuts), sums_GS, tops_GS, first_B)
         for one in sums:
             one.add(block)
 
     def _divide(
-        self, grown_BT: torch.Tensor, factor_B1: torch.Tensor
+        self, grown_GT: torch.Tensor, factor_G1: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Divide a piece into a place with zeros on both sides; view it straight and skewed.
+        """Divide rows of a piece into a place with zeros on both sides; view it straight and skewed.
 
         The skewed view is the same memory, shifted by one more key in every row, so that a
         column holds one distance.
         """
-        (n_rows, width), side = grown_BT.shape, self.side
-        hot_BW = self.hot_BW[:n_rows]
+        (n_rows, width), side = grown_GT.shape, self.side
+        hot_GW = self.hot_BW[:n_rows]
         if width < self.hot_width:
             self.hot_BW[:, side + width : side + self.hot_width] = 0
         self.hot_width = width
-        weights_BT = torch.mul(grown_BT, factor_B1, out=hot_BW[:, side : side + width])
-        skewed_BD = hot_BW.as_strided(
-            (n_rows, width + n_rows - 1), (hot_BW.stride(0) + 1, 1), side - (n_rows - 1)
+        weights_GT = torch.mul(grown_GT, factor_G1, out=hot_GW[:, side : side + width])
+        skewed_GD = hot_GW.as_strided(
+            (n_rows, width + n_rows - 1), (hot_GW.stride(0) + 1, 1), side - (n_rows - 1)
         )
-        return weights_BT, skewed_BD
-
-
-def _by_group(reduce: Callable[..., object], parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Reduce every group of rows to one: (groups, keys)."""
-    found_GT = parts[0].new_empty(len(parts), parts[0].shape[1])
-    for part_CT, into_T in zip(parts, found_GT.unbind(), strict=True):
-        reduce(part_CT, 0, out=into_T)
-    return found_GT
+        return weights_GT, skewed_GD
 
 
 def _widest(job: Job, n_rows: int) -> int:
