@@ -27,7 +27,7 @@ from attnviz.core.job import Job, Rows, not_finite, prepare
 from attnviz.core.panels import Panel
 from attnviz.core.plan import NEED_WEIGHTS, Plan, plan_stream
 from attnviz.core.products import Products
-from attnviz.core.summary import FIGURES, Summary
+from attnviz.core.summary import FIGURES, LayerSummary
 from attnviz.core.sums import Distance, First, Links, Pooled, Received, Sums
 from attnviz.errors import ResourceError, UsageError
 from attnviz.records import LayerHeads, Span
@@ -53,7 +53,7 @@ def stream(
     tile: int | None = None,
     n_workers: int | None = None,
     progress: Progress | None = None,
-) -> Summary:
+) -> LayerSummary:
     """Stream one layer's heads and keep the asked-for figures, all of them exact.
 
     Parameters
@@ -78,7 +78,7 @@ def stream(
 
     Returns
     -------
-    Summary
+    LayerSummary
         Arrays of float32, or of float64 where ``dtype`` is; sums over rows are float64.
 
     Raises
@@ -135,7 +135,7 @@ def stream(
                     results[name] = torch.empty((len(chosen), *part.shape), dtype=part.dtype)
                 results[name][place] = part
     arrays = {name: part.numpy() for name, part in results.items()}
-    return Summary(
+    return LayerSummary(
         layer=heads.layer,
         heads=tuple(chosen),
         n_queries=heads.n_queries,
@@ -350,4 +350,4 @@ class _Counter:
                 self.progress(self.done, self.n_rows)
 
 
-__all__ = ["FIGURES", "Summary", "plan_stream", "row_logsumexp", "stream"]
+__all__ = ["FIGURES", "LayerSummary", "plan_stream", "row_logsumexp", "stream"]

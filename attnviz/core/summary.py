@@ -1,7 +1,7 @@
-"""What a streamed layer leaves behind: arrays per head, and the figures a reader asks for.
+"""What a streamed text leaves behind: arrays per head, and the figures a reader asks for.
 
-What lives here: the record and what can be derived from it. What does not: how it was computed
-(``stream``) and how it is shown (``render``).
+What lives here: the records and what can be derived from them. What does not: how they were
+computed (``stream``) and how they are shown (``render``).
 """
 
 from __future__ import annotations
@@ -12,15 +12,32 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from attnviz.records import RunInfo, SourceInfo, Tokens
+
 Numbers: TypeAlias = npt.NDArray[Any]
 Places: TypeAlias = npt.NDArray[np.int64]
 
 FIGURES = ("output", "entropy", "links", "received", "distance", "first", "map")
 """What can be asked for; logsumexp is always there. Every one left out makes it cheaper."""
 
+_ARRAYS = (
+    "lse_HL",
+    "seen_HL",
+    "sink_share_HL",
+    "output_HLF",
+    "entropy_HL",
+    "link_keys_HLN",
+    "link_weights_HLN",
+    "received_HS",
+    "distance_HD",
+    "first_HL",
+    "map_mean_HRR",
+    "map_max_HRR",
+)
+
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class LayerSummary:
     """One layer's heads, streamed. What was not asked for is None.
 
     Parameters
@@ -104,30 +121,68 @@ class Summary:
         return tuple((self.heads[int(place)], int(row)) for place, row in found)
 
 
-def mean_entropy(summary: Summary) -> Numbers:
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A text of any length, streamed: the figures of every asked-for layer, and their origin."""
+
+    tokens: Tokens
+    source: SourceInfo
+    run: RunInfo
+    by_layer: tuple[LayerSummary, ...]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers' numbers."""
+        return tuple(one.layer for one in self.by_layer)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The numbers of the query heads, the same in every layer."""
+        return self.by_layer[0].heads
+
+    def to_numpy(self) -> dict[str, Numbers]:
+        """Return every figure by name, stacked over layers: (layers, heads, …)."""
+        names = [
+            name for name in _ARRAYS if all(getattr(one, name) is not None for one in self.by_layer)
+        ]
+        stacked = {
+            name.rsplit("_", 1)[0]: np.stack([getattr(one, name) for one in self.by_layer])
+            for name in names
+        }
+        return {**stacked, "distances": self.by_layer[0].distances}
+
+    def to_json(self) -> str:
+        """Return figures, strongest links and pooled maps as strict JSON, ``attnviz.summary/1``."""
+        from attnviz import registry
+
+        return str(registry.load("formats", "json").dump_summary(self))
+
+
+def mean_entropy(summary: LayerSummary) -> Numbers:
     """Return the mean entropy of the rows that see a key, per head, in bits."""
     return _row_mean(_asked(summary.entropy_HL, "entropy"), summary)
 
 
-def mean_distance(summary: Summary) -> Numbers:
+def mean_distance(summary: LayerSummary) -> Numbers:
     """Return how far attention reaches on average, per head: Σ w·|key − query| / Σ w."""
     sums_HD = _asked(summary.distance_HD, "distance")
     return _share(sums_HD @ np.abs(summary.distances).astype(sums_HD.dtype), sums_HD.sum(-1))
 
 
-def first_share(summary: Summary) -> Numbers:
+def first_share(summary: LayerSummary) -> Numbers:
     """Return the mean weight on the first key, per head, over rows that see a key."""
     return _row_mean(_asked(summary.first_HL, "first"), summary)
 
 
-def sink_share(summary: Summary) -> Numbers | None:
+def sink_share(summary: LayerSummary) -> Numbers | None:
     """Return the mean share of learned sinks, per head; None where the layer has none."""
     shares_HL = summary.sink_share_HL
     return None if shares_HL is None else np.asarray(shares_HL.mean(-1))
 
 
 def distance_profile(
-    summary: Summary, edges: npt.ArrayLike | None = None
+    summary: LayerSummary, edges: npt.ArrayLike | None = None
 ) -> tuple[Places, Numbers]:
     """Return the share of attention per range of distances, into the past and the future alike.
 
@@ -144,7 +199,7 @@ def distance_profile(
     Examples
     --------
     >>> zero = np.zeros((1, 3))
-    >>> one = Summary(0, (0,), 3, 3, zero, zero == 0, distance_HD=np.array([[1.0, 2, 0, 0, 1]]))
+    >>> one = LayerSummary(0, (0,), 3, 3, zero, zero == 0, distance_HD=np.array([[1.0, 2, 0, 0, 1]]))
     >>> [part.tolist() for part in distance_profile(one)]
     [[0, 1, 2], [[0.0, 0.5, 0.5]]]
     """
@@ -160,7 +215,16 @@ def distance_profile(
     return starts, _share(shares_HB, sums_HD.sum(-1)[:, None])
 
 
-def strongest_links(summary: Summary, head: int, n: int = 10) -> list[tuple[int, int, float]]:
+def share_at(summary: LayerSummary, distance: int) -> Numbers:
+    """Return the share of attention at one distance (0 oneself, −1 the token before), per head."""
+    sums_HD = _asked(summary.distance_HD, "distance")
+    place = distance + summary.n_keys - 1
+    inside = 0 <= place < sums_HD.shape[1]
+    part = sums_HD[:, place] if inside else np.zeros(len(sums_HD), sums_HD.dtype)
+    return _share(part, sums_HD.sum(-1))
+
+
+def strongest_links(summary: LayerSummary, head: int, n: int = 10) -> list[tuple[int, int, float]]:
     """Return the n strongest links of one head: (query, key, weight), by falling weight.
 
     Ties go to the earlier query, then to the earlier key. Exact for n up to the number of links
@@ -185,7 +249,7 @@ def _asked(a: npt.NDArray[Any] | None, figure: str) -> npt.NDArray[Any]:
     return a
 
 
-def _row_mean(a_HL: Numbers, summary: Summary) -> Numbers:
+def _row_mean(a_HL: Numbers, summary: LayerSummary) -> Numbers:
     seen_HL = summary.seen_HL
     return _share(np.where(seen_HL, a_HL, 0).sum(-1), seen_HL.sum(-1))
 

@@ -8,12 +8,15 @@ and x → q, k, v for it. What does not: reading files (``weights``), drawing ra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from attnviz.errors import InputError
 from attnviz.records import Array, LayerHeads, MaskRule, SourceInfo, Tokens
 from attnviz.sources import Project
+
+STRETCH = 1 << 14
+"""Tokens projected at once; of a longer text x is not kept."""
 
 
 class Vocabulary(Protocol):
@@ -97,20 +100,75 @@ class LayerSource:
 
     def _heads(self, tokens: Tokens) -> LayerHeads:
         layer = self.layer
-        x_LD = embed(layer, tokens)
+        if layer.positions is not None and len(tokens) > len(layer.positions):
+            raise InputError(
+                f"{len(tokens)} tokens, but the layer has positions for {len(layer.positions)}: "
+                "shorten the text"
+            )
+        if len(tokens) > STRETCH:
+            q, k, v = self._project_by_stretches(tokens)
+            x_LD = None
+        else:
+            x_LD = embed(layer, tokens)
+            q, k, v = self._project(x_LD)
         return LayerHeads(
-            q=self.project(x_LD, layer.w_q, layer.b_q, n_heads=layer.n_heads),
-            k=self.project(x_LD, layer.w_k, layer.b_k, n_heads=layer.n_kv_heads),
-            v=self.project(x_LD, layer.w_v, layer.b_v, n_heads=layer.n_kv_heads),
+            q=q,
+            k=k,
+            v=v,
             scale=layer.scale,
             visible=MaskRule(causal=layer.causal),
             x=x_LD,
             w_o=layer.w_o,
         )
 
+    def _project(self, x_LD: Array) -> tuple[Array, Array, Array]:
+        layer = self.layer
+        return (
+            self.project(x_LD, layer.w_q, layer.b_q, n_heads=layer.n_heads),
+            self.project(x_LD, layer.w_k, layer.b_k, n_heads=layer.n_kv_heads),
+            self.project(x_LD, layer.w_v, layer.b_v, n_heads=layer.n_kv_heads),
+        )
 
-def embed(layer: Layer, tokens: Tokens) -> Array:
-    """Look up x, one row per token, and add the positions where the layer has them: (L, D)."""
+    def _project_by_stretches(self, tokens: Tokens) -> tuple[Array, Array, Array]:
+        """Project a long text in stretches: x, the widest of all, is never held whole."""
+        whole: list[Array] = []
+        for start in range(0, len(tokens), STRETCH):
+            span = slice(start, start + STRETCH)
+            parts = self._project(embed(self.layer, cut(tokens, span), start=start))
+            if not whole:
+                whole = [_room(part, len(tokens)) for part in parts]
+            for room, part in zip(whole, parts, strict=True):
+                room[:, span] = part
+        q, k, v = whole
+        return q, k, v
+
+
+def cut(tokens: Tokens, span: slice) -> Tokens:
+    """Return a stretch of tokens; spans still point into the whole text."""
+    return replace(
+        tokens,
+        ids=tokens.ids[span],
+        pieces=tokens.pieces[span],
+        labels=tokens.labels[span],
+        spans=tokens.spans[span],
+        special=tokens.special[span],
+    )
+
+
+def _room(part: Array, n_tokens: int) -> Array:
+    """Return an empty array like ``part`` (numpy's or torch's) for all tokens."""
+    import numpy as np
+
+    shape = (part.shape[0], n_tokens, part.shape[2])
+    is_numpy = isinstance(part, np.ndarray)
+    return np.empty(shape, part.dtype) if is_numpy else part.new_empty(shape)
+
+
+def embed(layer: Layer, tokens: Tokens, *, start: int = 0) -> Array:
+    """Look up x, one row per token, and add the positions where the layer has them: (L, D).
+
+    ``start`` is the position of the first token in its text.
+    """
     import numpy as np
 
     if layer.embed is not None:
@@ -121,9 +179,4 @@ def embed(layer: Layer, tokens: Tokens) -> Array:
         raise InputError("the layer has no embedding: there is nothing to look the tokens up in")
     if layer.positions is None:
         return x_LD
-    n_positions = len(layer.positions)
-    if len(tokens) > n_positions:
-        raise InputError(
-            f"{len(tokens)} tokens, but the layer has positions for {n_positions}: shorten the text"
-        )
-    return x_LD + np.asarray(layer.positions[: len(tokens)], np.float64)
+    return x_LD + np.asarray(layer.positions[start : start + len(tokens)], np.float64)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from attnviz.core import reference
 from attnviz.core.stream import stream
 from attnviz.core.summary import FIGURES as FIGURES
-from attnviz.core.summary import Summary
+from attnviz.core.summary import LayerSummary
 from attnviz.records import LayerHeads, MaskRule
 
 FACTOR = int(os.environ.get("ATTNVIZ_EXAMPLES", "1"))
@@ -135,7 +135,7 @@ def dense_figures(
 
 def check_stream(
     case: Case, *, dtype: torch.dtype, tolerance: float, device: torch.device = CPU
-) -> Summary:
+) -> LayerSummary:
     """Hold every figure of a streamed layer to the dense reference."""
     heads, how = case.heads, case.how
     found = stream(heads, dtype=dtype, device=device, **how)
@@ -159,7 +159,7 @@ def check_stream(
 
 
 def check_links(
-    found: Summary, traced: dict[str, np.ndarray], *, ties: bool, tolerance: float
+    found: LayerSummary, traced: dict[str, np.ndarray], *, ties: bool, tolerance: float
 ) -> None:
     """Hold the strongest links to a stable sort of the dense rows."""
     keys, ours = found.link_keys_HLN, found.link_weights_HLN
