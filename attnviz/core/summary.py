@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from attnviz.records import RunInfo, SourceInfo, Tokens
+from attnviz.records import RunInfo, SourceInfo, Span, Tokens
 
 Numbers: TypeAlias = npt.NDArray[Any]
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -157,6 +157,24 @@ class Summary:
         from attnviz import registry
 
         return str(registry.load("formats", "json").dump_summary(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """The exact weights of some queries on some keys, ``weights_AHRC`` (layers, heads, rows, keys).
+
+    ``rows`` and ``keys`` are half-open ranges of tokens.
+    """
+
+    tokens: Tokens
+    source: SourceInfo
+    run: RunInfo
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    rows: Span
+    keys: Span
+    weights_AHRC: Numbers
+    notices: tuple[str, ...] = ()
 
 
 def mean_entropy(summary: LayerSummary) -> Numbers:
