@@ -10,6 +10,8 @@ _HOMES = {
     "explain": "attnviz.api",
     "load": "attnviz.api",
     "rank_heads": "attnviz.api",
+    "summarize": "attnviz.api",
+    "Summary": "attnviz.api",
     "Trace": "attnviz.records",
     "Tokens": "attnviz.records",
     "LayerHeads": "attnviz.records",
@@ -20,9 +22,11 @@ _HOMES = {
 __all__ = ["__version__", *sorted(_HOMES)]
 
 if TYPE_CHECKING:
+    from attnviz.api import Summary as Summary
     from attnviz.api import explain as explain
     from attnviz.api import load as load
     from attnviz.api import rank_heads as rank_heads
+    from attnviz.api import summarize as summarize
     from attnviz.errors import AttnvizError as AttnvizError
     from attnviz.records import LayerHeads as LayerHeads
     from attnviz.records import MaskRule as MaskRule

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attnviz.cli import doctor, explain, heads, heatmap, page, view, weights
+from attnviz.cli import doctor, explain, heads, heatmap, page, summary, view, weights
 
 app = typer.Typer(
     name="attnviz",
@@ -22,6 +22,7 @@ app.command("heatmap", epilog=heatmap.EXAMPLES)(heatmap.heatmap)
 app.command("view", epilog=view.EXAMPLES)(view.view)
 app.command("page", epilog=page.EXAMPLES)(page.page)
 app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
+app.command("summary", epilog=summary.EXAMPLES)(summary.summary)
 app.add_typer(weights.app, name="weights")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 

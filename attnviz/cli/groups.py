@@ -75,6 +75,13 @@ class Origin(Choice, Place, TextInput):
 
 
 @dataclass(frozen=True, slots=True)
+class LongOrigin(Origin):
+    """The same for commands that stream: in float32 where nothing else is asked for."""
+
+    dtype: o.DtypeOption = "float32"
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """Where a result goes, and in what format."""
 

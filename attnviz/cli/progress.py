@@ -22,17 +22,19 @@ class Progress:
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
         self.what, self.quiet = what, quiet
-        self.started = time.monotonic()
-        self.next_at = self.started + _FIRST_S
+        self.first: tuple[float, int] | None = None
+        self.next_at = 0.0
         self.is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self.is_shown = False
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if self.quiet or now < self.next_at or not 0 < done < total:
+        if self.first is None:  # what came before the work is not its pace
+            self.first, self.next_at = (now, done), now + _FIRST_S
+        if self.quiet or now < self.next_at or not self.first[1] < done < total:
             return
         self.next_at = now + (_TERMINAL_S if self.is_terminal else _PIPE_S)
-        left = (now - self.started) * (total - done) / done
+        left = (now - self.first[0]) * (total - done) / (done - self.first[1])
         line = f"{self.what}: {100 * done // total} %, {duration(left)} left"
         if self.is_terminal:
             sys.stderr.write(f"\r\x1b[Kattnviz: {line}")

@@ -135,4 +135,6 @@ def _masked(head: LayerHeads, rows: Span, keys: Span) -> torch.Tensor:
 
 def _check_range(name: str, span: Span, n: int) -> None:
     if not 0 <= span[0] < span[1] <= n:
-        raise UsageError(f"{name} {span[0]} to {span[1]} do not exist: 0 to {n} expected, rising")
+        raise UsageError(
+            f"{name} {span[0]} to {span[1] - 1} do not exist: the text has 0 to {n - 1}"
+        )

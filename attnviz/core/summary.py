@@ -6,7 +6,8 @@ computed (``stream``) and how they are shown (``render``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -129,7 +130,14 @@ class Summary:
     source: SourceInfo
     run: RunInfo
     by_layer: tuple[LayerSummary, ...]
+    key_tokens: Tokens | None = None
+    checks: Mapping[str, float] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> Tokens:
+        """The tokens along the key axis: the text's own, but for cross attention."""
+        return self.key_tokens if self.key_tokens is not None else self.tokens
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -174,7 +182,13 @@ class Rectangle:
     rows: Span
     keys: Span
     weights_AHRC: Numbers
+    key_tokens: Tokens | None = None
     notices: tuple[str, ...] = ()
+
+    @property
+    def column_tokens(self) -> Tokens:
+        """The tokens along the key axis: the text's own, but for cross attention."""
+        return self.key_tokens if self.key_tokens is not None else self.tokens
 
 
 def mean_entropy(summary: LayerSummary) -> Numbers:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from attnviz.core.summary import Rectangle, Summary
 from attnviz.records import STAGES, HeadReport, Tokens, Trace
 from attnviz.render.shapes import Document, Label, Table
 
 TRACE_SCHEMA = "attnviz.trace/1"
 VIEW_SCHEMA = "attnviz.view/1"
 HEADS_SCHEMA = "attnviz.heads/1"
+Sourced: TypeAlias = Trace | HeadReport | Summary | Rectangle
+"""Results that say where they come from."""
+
 _PAIRS = ("scores", "scaled", "bias", "capped", "masked", "weights")
 
 
@@ -67,7 +71,7 @@ def provenance(document: Document) -> dict[str, Any]:
 
     facts: dict[str, Any] = {"version": __version__, "view": document.title}
     trace = document.record
-    if not isinstance(trace, Trace | HeadReport):
+    if not isinstance(trace, Sourced):
         return facts
     source = source_to_dict(trace)
     kept = ("kind", "name", "sha256", "origin", "seed", "tokenizer", "tokenizer_sha256")
@@ -85,8 +89,12 @@ def provenance(document: Document) -> dict[str, Any]:
 
 def view_to_dict(document: Document) -> dict[str, Any]:
     """Return a view's own numbers as JSON values, with where they come from."""
-    facts = provenance(document)
     trace = document.record
+    if isinstance(trace, Summary):
+        from attnviz.render.export_summary import summary_to_dict
+
+        return dict(json_ready(summary_to_dict(trace, _rows_of(document), source_to_dict(trace))))
+    facts = provenance(document)
     if isinstance(trace, HeadReport):
         facts["n_texts"], facts["n_tokens"] = trace.n_texts, trace.n_tokens
     if isinstance(trace, Trace):
@@ -98,7 +106,7 @@ def view_to_dict(document: Document) -> dict[str, Any]:
     return {"schema": schema, **facts, "records": json_ready(list(_rows_of(document)))}
 
 
-def source_to_dict(trace: Trace | HeadReport) -> dict[str, Any]:
+def source_to_dict(trace: Sourced) -> dict[str, Any]:
     """Return where the numbers came from: names, hashes and sizes, never a path."""
     source = trace.source
     return {
@@ -175,7 +183,7 @@ def _rows_of(document: Document) -> Iterator[dict[str, Any]]:
 
 
 def _origin_columns(record: Any) -> dict[str, Any]:
-    if not isinstance(record, Trace | HeadReport):
+    if not isinstance(record, Sourced):
         return {}
     source, run = record.source, record.run
     return {
@@ -196,6 +204,11 @@ def arrays(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
     from attnviz.errors import UsageError
 
     trace = document.record
+    if isinstance(trace, Summary):
+        from attnviz.render.export_summary import summary_arrays
+
+        about = json.dumps(json_ready(provenance(document)), ensure_ascii=True, sort_keys=True)
+        return summary_arrays(trace), {"attnviz": about}
     if document.data is not None:
         about = json.dumps(json_ready(provenance(document)), ensure_ascii=True, sort_keys=True)
         return _columns_of(document.data), {"attnviz": about}

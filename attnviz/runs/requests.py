@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnviz.errors import InputError, UsageError
-from attnviz.records import Tokens
+from attnviz.records import Span, Tokens
 
 
 def parse_scale(scale: str | float | None) -> float | None:
@@ -110,6 +110,26 @@ def choose_range(wanted: str | int, count: int, *, what: str) -> tuple[int, ...]
             f"0 to {count - 1}; use --{what} {count - 1} for the last"
         )
     return tuple(numbers)
+
+
+def parse_span(option: str, wanted: str) -> Span:
+    """Read ``100-200`` (both ends included) or ``7`` as a half-open range of tokens.
+
+    Examples
+    --------
+    >>> parse_span("rows", "100-200"), parse_span("keys", "7")
+    ((100, 201), (7, 8))
+    """
+    first, dash, last = wanted.strip().partition("-")
+    try:
+        start, end = int(first), int(last if dash else first)
+    except ValueError:
+        start, end = 0, -1
+    if not 0 <= start <= end:
+        raise UsageError(
+            f"--{option} {wanted} is no range of tokens: give two numbers as in 100-200, or one"
+        )
+    return start, end + 1
 
 
 def find_tokens(tokens: Tokens, wanted: Sequence[str]) -> tuple[int, ...]:

@@ -16,10 +16,11 @@ import numpy as np
 from attnviz import __version__
 from attnviz.core.summary import FIGURES, LayerSummary, Rectangle, Summary
 from attnviz.errors import ResourceError, UsageError
-from attnviz.records import LayerHeads, MaskRule, RunInfo, Span, Tokens
+from attnviz.records import LayerHeads, MaskRule, RunInfo, Span
 from attnviz.runs import pipeline
-from attnviz.runs.requests import choose_heads, parse_scale
-from attnviz.sources import Source
+from attnviz.runs.opening import Opened, open_text
+from attnviz.runs.proving import parity_of, verify_model
+from attnviz.runs.requests import choose_heads, choose_layers, parse_scale
 
 if TYPE_CHECKING:
     import torch
@@ -57,16 +58,16 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """A source with its text, and how to compute."""
+class _Asked:
+    """A text on its way through a source, and what is asked about it."""
 
-    source: Source
-    tokens: Tokens
+    opened: Opened
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     device: torch.device
     dtype: torch.dtype
     run: RunInfo
+    rule: MaskRule
     change: Callable[[LayerHeads], LayerHeads]
 
 
@@ -74,8 +75,14 @@ def summarize(
     text: str,
     *,
     weights: str = "sample",
+    model: str | None = None,
+    attention: str | None = None,
+    decoder_text: str | None = None,
+    max_tokens: int | None = None,
     layer: str | int | None = None,
     head: str | int | None = None,
+    words: bool = False,
+    verify: bool = False,
     causal: bool | None = None,
     window: int | None = None,
     scale: str | float | None = None,
@@ -86,11 +93,12 @@ def summarize(
     n_kv_heads: int | None = None,
     device: str = "auto",
     dtype: str = "float32",
+    notify: Callable[[str], None] = lambda _: None,
     figures: Sequence[str] = SHOWN,
     n_links: int = 8,
     map_size: int = 128,
-    announce: Callable[[Work], None] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    announce: Callable[[Work], None] = lambda _: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Summary:
     """Compute where each head looks, how widely and how far, without any L × L matrix.
 
@@ -98,8 +106,9 @@ def summarize(
     ----------
     text
         Any string with at least one word, of any length.
-    head
-        A number, a range like ``"0-3"``, or ``"all"`` (what None means here).
+    layer, head
+        A number, a range like ``"0-3"``, or ``"all"`` (what None means here); of a weight file,
+        ``layer`` says which one it is.
     figures
         Any of ``core.summary.FIGURES``; fewer cost less.
     n_links
@@ -116,16 +125,18 @@ def summarize(
     Returns
     -------
     Summary
-        One ``LayerSummary`` per layer.
+        One ``LayerSummary`` per layer; ``checks`` has the ``parity`` of a model.
 
     Raises
     ------
     InputError
-        Text or file cannot be read.
+        Text, file or model cannot be read.
     UsageError
         An option out of range.
     ResourceError
         It does not fit the memory; the message says what would.
+    CheckFailed
+        ``verify`` found more than the tolerance.
 
     Notes
     -----
@@ -137,11 +148,16 @@ def summarize(
     >>> found.by_layer[0].entropy_HL.shape
     (1, 6)
     """
-    opened = _open(
+    asked = _open(
         text,
         weights=weights,
+        model=model,
+        attention=attention,
+        decoder_text=decoder_text,
+        max_tokens=max_tokens,
         layer=layer,
         head=head,
+        words=words,
         causal=causal,
         window=window,
         scale=scale,
@@ -152,41 +168,49 @@ def summarize(
         n_kv_heads=n_kv_heads,
         device=device,
         dtype=dtype,
+        notify=notify,
     )
-    how: dict[str, Any] = {"figures": figures, "n_links": n_links, "map_size": map_size}
-    work = _plan(opened, **how, causal=causal, window=window)
-    if announce is not None:
-        announce(work)
+    how: dict[str, Any] = {"n_links": n_links, "map_size": map_size}
+    announce(_plan(asked, figures=figures, **how))
+    checks = verify_model(asked.opened) if verify else {}
     from attnviz.core.stream import stream
 
     by_layer: list[LayerSummary] = []
-    n_rows = len(opened.tokens) * len(opened.heads)
-
-    def tell(done: int, _: int) -> None:
-        if progress is not None:
-            progress(len(by_layer) * n_rows + done, len(opened.layers) * n_rows)
+    n_rows = len(asked.opened.queries) * len(asked.heads)
 
     def consume(found: LayerHeads) -> None:
-        by_layer.append(
-            stream(
-                opened.change(found),
-                subset=opened.heads,
-                device=opened.device,
-                dtype=opened.dtype,
-                progress=tell,
-                **how,
-            )
+        changed = asked.change(found)
+        own = changed.own_output
+        part = stream(
+            changed,
+            figures=figures if own is None else tuple({*figures, "output"}),
+            subset=asked.heads,
+            device=asked.device,
+            dtype=asked.dtype,
+            progress=lambda done, _: progress(
+                len(by_layer) * n_rows + done, len(asked.layers) * n_rows
+            ),
+            **how,
         )
+        if own is not None:
+            assert part.output_HLF is not None
+            worst = parity_of([(changed, asked.heads)], part.output_HLF[None])["parity"]
+            checks["parity"] = max(worst, checks.get("parity", 0.0))
+            if "output" not in figures:
+                part = replace(part, output_HLF=None)
+        by_layer.append(part)
 
-    opened.source.run(opened.tokens, opened.layers, consume)
+    opened = asked.opened
+    opened.source.run(opened.tokens, asked.layers, consume)
     return Summary(
-        tokens=opened.tokens,
+        tokens=opened.queries,
         source=opened.source.info,
-        run=_run_info(opened, causal=causal, window=window, scale=scale),
+        run=asked.run,
         by_layer=tuple(by_layer),
+        key_tokens=opened.key_tokens,
+        checks=checks,
         notices=(
-            *opened.source.info.notices,
-            *opened.tokens.notices,
+            *_notices(opened),
             *(notice for one in by_layer for notice in one.notices),
             *_blind_notice(by_layer),
         ),
@@ -194,22 +218,15 @@ def summarize(
 
 
 def compute_rectangle(
-    text: str,
-    *,
-    rows: Span,
-    keys: Span | None = None,
-    causal: bool | None = None,
-    window: int | None = None,
-    scale: str | float | None = None,
-    **origin: Any,
+    text: str, *, rows: Span | None = None, keys: Span | None = None, **asked_for: Any
 ) -> Rectangle:
     """Compute the exact weights of some queries on some keys of a text of any length.
 
     Parameters
     ----------
     rows, keys
-        Half-open ranges of tokens; all keys where None.
-    origin
+        Half-open ranges of tokens; all of them where None.
+    asked_for
         The other parameters of ``summarize`` that say where attention comes from.
 
     Raises
@@ -219,30 +236,34 @@ def compute_rectangle(
     ResourceError
         More than 2²⁴ cells in a head.
     """
-    opened = _open(text, causal=causal, window=window, scale=scale, **origin)
+    if asked_for.pop("verify", False):
+        raise UsageError("--verify is for a whole text: leave out --rows and --keys")
+    asked = _open(text, **asked_for)
     from attnviz.core.rectangle import rectangle
 
-    keys = keys or (0, len(opened.tokens))
+    opened = asked.opened
+    rows, keys = rows or (0, len(opened.queries)), keys or (0, len(opened.keys))
     by_layer: list[Any] = []
 
     def consume(found: LayerHeads) -> None:
-        changed = opened.change(found)
-        where: dict[str, Any] = {"device": opened.device, "dtype": opened.dtype}
+        changed = asked.change(found)
+        where: dict[str, Any] = {"device": asked.device, "dtype": asked.dtype}
         by_layer.append(
-            [rectangle(changed, head, rows=rows, keys=keys, **where) for head in opened.heads]
+            [rectangle(changed, head, rows=rows, keys=keys, **where) for head in asked.heads]
         )
 
-    opened.source.run(opened.tokens, opened.layers, consume)
+    opened.source.run(opened.tokens, asked.layers, consume)
     return Rectangle(
-        tokens=opened.tokens,
+        tokens=opened.queries,
         source=opened.source.info,
-        run=_run_info(opened, causal=causal, window=window, scale=scale),
-        layers=opened.layers,
-        heads=opened.heads,
+        run=asked.run,
+        layers=asked.layers,
+        heads=asked.heads,
         rows=rows,
         keys=keys,
         weights_AHRC=np.array(by_layer),
-        notices=(*opened.source.info.notices, *opened.tokens.notices),
+        key_tokens=opened.key_tokens,
+        notices=_notices(opened),
     )
 
 
@@ -251,95 +272,82 @@ def _open(
     *,
     layer: str | int | None = None,
     head: str | int | None = None,
+    words: bool = False,
     causal: bool | None = None,
     window: int | None = None,
     scale: str | float | None = None,
     device: str = "auto",
     dtype: str = "float32",
     **origin: Any,
-) -> _Opened:
+) -> _Asked:
+    if head in ("mean", "auto"):
+        raise UsageError(f"a summary has no head {head!r}: give --head all, a number or a range")
+    if words:
+        raise UsageError("a summary is of tokens: leave --words out")
     from attnviz.core.device import choose_device, choose_dtype
 
-    if head == "mean":
-        raise UsageError(
-            "a summary is of heads, and the mean over heads is none: use --head all or a number"
-        )
     place = choose_device(device)
     kind = choose_dtype(dtype, device=place)
-    computing = pipeline.choose_core(device=device, dtype=dtype, n_tokens=len(text))
-    source = pipeline.open_source(layer=layer, project=computing.project, **origin)
-    factor = parse_scale(scale)
-    return _Opened(
-        source=source,
-        tokens=source.tokenize(text),
-        layers=(0,),
-        heads=choose_heads("all" if head is None else head, source.info.n_heads),
+    opened = open_text(text, layer=layer, device=device, dtype=dtype, **origin)
+    info, layers, factor = opened.source.info, opened.layers, parse_scale(scale)
+    if opened.model is not None:
+        layers = choose_layers(layer, layers, info.n_layers)
+    given = {"causal": causal, "window": window or None, "scale": factor}
+    overrides = {name: value for name, value in given.items() if value is not None}
+    return _Asked(
+        opened=opened,
+        layers=layers,
+        heads=choose_heads("all" if head is None else head, info.n_heads),
         device=place,
         dtype=kind,
-        run=RunInfo(__version__, str(place), dtype, "stream"),
+        run=RunInfo(__version__, str(place), dtype, "stream", overrides),
+        rule=MaskRule(causal=bool(causal), window=window or None),
         change=lambda found: pipeline.override(found, causal=causal, window=window, scale=factor),
     )
 
 
-def _run_info(
-    opened: _Opened, *, causal: bool | None, window: int | None, scale: str | float | None
-) -> RunInfo:
-    given = {"causal": causal, "window": window or None, "scale": parse_scale(scale)}
-    return replace(
-        opened.run, overrides={name: value for name, value in given.items() if value is not None}
-    )
-
-
-def _plan(
-    opened: _Opened,
-    *,
-    figures: Sequence[str],
-    n_links: int,
-    map_size: int,
-    causal: bool | None,
-    window: int | None,
-) -> Work:
+def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int) -> Work:
     """Predict what all layers take, by sizes alone; refuse what does not fit the memory."""
     from attnviz.core.device import free_memory_bytes
     from attnviz.core.plan import plan_stream
 
-    info, n_tokens = opened.source.info, len(opened.tokens)
-    rule = MaskRule(causal=bool(causal), window=window or None)
+    info = asked.opened.source.info
+    n_queries, n_keys = len(asked.opened.queries), len(asked.opened.keys)
     sizes = LayerHeads(
-        q=_nothing(info.n_heads, n_tokens, info.d_k),
-        k=_nothing(info.n_kv_heads, n_tokens, info.d_k),
-        v=_nothing(info.n_kv_heads, n_tokens, info.d_v),
+        q=_nothing(info.n_heads, n_queries, info.d_k),
+        k=_nothing(info.n_kv_heads, n_keys, info.d_k),
+        v=_nothing(info.n_kv_heads, n_keys, info.d_v),
         scale=1.0,
-        visible=rule,
+        visible=asked.rule,
     )
     plan = plan_stream(
         sizes,
         figures=figures,
         map_size=map_size,
-        device=opened.device,
-        dtype=opened.dtype,
-        subset=opened.heads,
+        device=asked.device,
+        dtype=asked.dtype,
+        subset=asked.heads,
     )
-    widths = info.n_heads * info.d_k + info.n_kv_heads * (info.d_k + info.d_v)
-    qkv_bytes = n_tokens * widths * opened.dtype.itemsize
-    kept = 9 + ("entropy" in figures) * 4 + ("first" in figures) * 4 + ("links" in figures) * (
-        12 * n_links
-    ) + ("received" in figures) * 8 + ("distance" in figures) * 16  # fmt: skip
-    kept += ("output" in figures) * 4 * info.d_v
-    n_heads, n_layers = len(opened.heads), len(opened.layers)
-    figure_bytes = n_layers * n_heads * (n_tokens * kept + 12 * map_size**2)
-    memory_bytes = qkv_bytes + plan.work_bytes + figure_bytes
-    room = free_memory_bytes(opened.device)
+    per_row = {"output": 4 * info.d_v, "entropy": 4, "first": 4, "links": 12 * n_links}
+    per_key = {"received": 8, "distance": 16}
+    kept = n_queries * (9 + sum(per_row.get(figure, 0) for figure in figures))
+    kept += n_keys * sum(per_key.get(figure, 0) for figure in figures) + 12 * map_size**2
+    n_streamed = len(asked.layers) * len(asked.heads)
+    qkv = (sizes.q.size + sizes.k.size + sizes.v.size) * asked.dtype.itemsize
+    memory_bytes = qkv + plan.work_bytes + n_streamed * kept
+    room = free_memory_bytes(asked.device)
     if room is not None and memory_bytes > room:
-        fits = int(n_tokens * room / memory_bytes)
+        fits = int(n_queries * room / memory_bytes)
         raise ResourceError(
-            f"{n_tokens:,} tokens and {n_layers * n_heads} heads need {memory_bytes / 1e9:.1f} GB, "
-            f"and {room / 1e9:.1f} GB are free: about {fits:,} tokens would fit; shorten the text "
-            "or choose fewer heads (--head)"
+            f"{n_queries:,} tokens and {n_streamed} heads need {memory_bytes / 1e9:.1f} GB, "
+            f"and {room / 1e9:.1f} GB are free: about {fits:,} tokens would fit (--max-tokens), "
+            "or fewer heads (--head)"
         )
-    multiply_adds = plan.multiply_adds * n_layers
-    seconds = multiply_adds / _rate(opened, sizes, figures, multiply_adds)
-    return Work(n_tokens, n_layers, n_heads, multiply_adds, memory_bytes, seconds)
+    multiply_adds = plan.multiply_adds * len(asked.layers)
+    seconds = multiply_adds / _rate(asked, sizes, figures, multiply_adds)
+    return Work(
+        n_queries, len(asked.layers), len(asked.heads), multiply_adds, memory_bytes, seconds
+    )
 
 
 def _nothing(*shape: int) -> Any:
@@ -347,7 +355,7 @@ def _nothing(*shape: int) -> Any:
     return np.broadcast_to(np.float32(0), shape)
 
 
-def _rate(opened: _Opened, sizes: LayerHeads, figures: Sequence[str], multiply_adds: int) -> float:
+def _rate(asked: _Asked, sizes: LayerHeads, figures: Sequence[str], multiply_adds: int) -> float:
     """Return multiply-adds per second, from a small example where the work is not small."""
     if multiply_adds < _PROBED_MULTIPLY_ADDS:
         return _USUAL_RATE
@@ -364,7 +372,7 @@ def _rate(opened: _Opened, sizes: LayerHeads, figures: Sequence[str], multiply_a
     best = float("inf")
     for _ in range(2):
         started = time.perf_counter()
-        stream(heads, figures=figures, device=opened.device, dtype=opened.dtype)
+        stream(heads, figures=figures, device=asked.device, dtype=asked.dtype)
         best = min(best, time.perf_counter() - started)
     return n * n * (sizes.d_k + sizes.d_v) / best
 
@@ -374,3 +382,8 @@ def _blind_notice(by_layer: Sequence[LayerSummary]) -> tuple[str, ...]:
     if not n_blind:
         return ()
     return (f"{n_blind:,} queries may look at no key, so their weights and output are 0",)
+
+
+def _notices(opened: Opened) -> tuple[str, ...]:
+    cut = () if opened.key_tokens is None else opened.key_tokens.notices
+    return (*opened.source.info.notices, *opened.queries.notices, *cut)

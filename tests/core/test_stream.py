@@ -220,8 +220,8 @@ def test_rows_cells_and_rectangles():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"rows": (0, 9), "keys": (0, 4)}, "rows 0 to 9 do not exist: 0 to 8 expected"),
-        ({"rows": (0, 4), "keys": (3, 3)}, "keys 3 to 3 do not exist"),
+        ({"rows": (0, 9), "keys": (0, 4)}, "rows 0 to 8 do not exist: the text has 0 to 7"),
+        ({"rows": (0, 4), "keys": (3, 3)}, "keys 3 to 2 do not exist"),
         ({"rows": (0, 4), "keys": (0, 4), "stage": "q"}, "choose from weights, masked"),
     ],
 )

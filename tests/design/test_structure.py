@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "sources": {"records", "errors", "registry"},
     "runs": {"core", "sources", "records", "errors", "registry", "root"},
     "render": {"core", "records", "errors", "registry", "root"},
-    "api": {"runs", "render", "records", "errors", "registry", "root"},
+    "api": {"runs", "render", "core", "records", "errors", "registry", "root"},
     "cli": {"runs", "render", "api", "records", "errors", "registry", "root", "sources"},
     "root": {"api", "records", "errors", "cli"},
 }

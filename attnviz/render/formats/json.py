@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from attnviz.core.summary import Summary
 from attnviz.records import Trace
 from attnviz.render.export import json_ready, trace_to_dict, view_to_dict
 from attnviz.render.screen import Screen
@@ -29,6 +30,13 @@ def render(document: Document, screen: Screen) -> str:
 def dump_trace(trace: Trace) -> str:
     """Write a whole trace."""
     return dump(trace_to_dict(trace))
+
+
+def dump_summary(summary: Summary) -> str:
+    """Write a streamed text."""
+    from attnviz.render.views.summary import view
+
+    return dump(view_to_dict(view(summary)))
 
 
 def dump(value: object) -> str:
