@@ -156,7 +156,7 @@ def test_a_model_is_streamed_layer_by_layer_with_its_parity(
     data = json.loads(done.out)
     jsonschema.Draft202012Validator(SCHEMA).validate(data)
     assert len(data["heads"]) == data["source"]["n_layers"] * data["source"]["n_heads"]
-    assert data["checks"]["parity"] < 1e-5
+    assert data["checks"]["parity"] < 5e-5  # scores of 100, outputs of 14
     trace = attnviz.explain(SENTENCE, model=model, layer="all", head="all")
     expected = np.asarray(trace.stages["weights"]).sum(-2)
     found = attnviz.summarize(SENTENCE, model=model).to_numpy()["received"]
