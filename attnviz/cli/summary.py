@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   attnviz summary "A cute teddy bear is reading"
-  attnviz summary --file book.txt -o book.npz
+  attnviz summary "A cute teddy bear is reading" -o summary.npz
   attnviz summary --file book.txt --rows 100-120 --keys 0-40
 """
 _SLOW_S = 3.0
