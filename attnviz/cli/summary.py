@@ -15,7 +15,7 @@ EXAMPLES = """\b
 Examples:
   attnviz summary "A cute teddy bear is reading"
   attnviz summary "A cute teddy bear is reading" -o summary.npz
-  attnviz summary --file book.txt --rows 100-120 --keys 0-40
+  attnviz summary "to be or not to be" --rows 0-2 --keys 3-5
 """
 _SLOW_S = 3.0
 
