@@ -9,11 +9,12 @@ from typing import Any
 
 from attnviz.core.summary import Summary as Summary
 from attnviz.records import Trace
+from attnviz.runs.compare import compare as compare
 from attnviz.runs.heads import rank_heads as rank_heads
 from attnviz.runs.pipeline import explain as explain
 from attnviz.runs.summaries import summarize as summarize
 
-__all__ = ["Summary", "Trace", "explain", "load", "rank_heads", "summarize"]
+__all__ = ["Summary", "Trace", "compare", "explain", "load", "rank_heads", "summarize"]
 
 
 def load(path: str, **options: Any) -> Any:

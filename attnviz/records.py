@@ -213,6 +213,7 @@ class HeadReport:
     n_samples: tuple[int, ...]
     n_texts: int
     n_tokens: int
+    checks: Mapping[str, float] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
     def to_numpy(self) -> dict[str, Array]:

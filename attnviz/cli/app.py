@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attnviz.cli import doctor, explain, heads, heatmap, page, summary, view, weights
+from attnviz.cli import compare, doctor, explain, heads, heatmap, page, summary, view, weights
 
 app = typer.Typer(
     name="attnviz",
@@ -21,6 +21,7 @@ app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
 app.command("heatmap", epilog=heatmap.EXAMPLES)(heatmap.heatmap)
 app.command("view", epilog=view.EXAMPLES)(view.view)
 app.command("page", epilog=page.EXAMPLES)(page.page)
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
 app.command("summary", epilog=summary.EXAMPLES)(summary.summary)
 app.add_typer(weights.app, name="weights")

@@ -68,6 +68,10 @@ class Choice:
     window: o.WindowOption = None
     scale: o.ScaleOption = None
 
+    def changes(self) -> dict[str, Any]:
+        """Return the choices, by the names that ``runs`` takes."""
+        return {f.name: getattr(self, f.name) for f in fields(Choice)}
+
 
 @dataclass(frozen=True)
 class Origin(Choice, Place, TextInput):

@@ -7,12 +7,14 @@ Source: Lin, "Divergence Measures Based on the Shannon Entropy" (1991).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from difflib import SequenceMatcher
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from attnviz.records import Array
+from attnviz.records import Array, RunInfo, SourceInfo, Trace
 
 
 def jensen_shannon_bits(p: Array, q: Array) -> Array:
@@ -63,26 +65,25 @@ def cosine(a: Array, b: Array) -> Array:
 
 
 def align_words(a: Sequence[str], b: Sequence[str]) -> list[tuple[int | None, int | None]]:
-    """Pair the tokens of two texts that are the same word, in order; the others stand alone.
+    """Pair the same words of two texts, the n-th of one with the n-th of the other.
+
+    Words that only one text has stand alone; upper and lower case are the same word.
 
     Examples
     --------
     >>> align_words(["the", "bear"], ["a", "bear", "ate"])
-    [(0, 0), (1, 1), (None, 2)]
-    >>> align_words(["the", "bear"], ["bear"])
-    [(0, None), (1, 0)]
+    [(0, None), (1, 1), (None, 0), (None, 2)]
+    >>> align_words(["to", "be", "to"], ["To", "to"])
+    [(0, 0), (1, None), (2, 1)]
     """
-    left, right = ([word.casefold() for word in side] for side in (a, b))
+    places: dict[str, deque[int]] = {}
+    for place, word in enumerate(b):
+        places.setdefault(word.casefold(), deque()).append(place)
     pairs: list[tuple[int | None, int | None]] = []
-    for kind, i, i_end, j, j_end in SequenceMatcher(
-        None, left, right, autojunk=False
-    ).get_opcodes():
-        if kind in ("equal", "replace"):
-            n = min(i_end - i, j_end - j)
-            pairs.extend((i + step, j + step) for step in range(n))
-            i, j = i + n, j + n
-        pairs.extend((place, None) for place in range(i, i_end))
-        pairs.extend((None, place) for place in range(j, j_end))
+    for place, word in enumerate(a):
+        waiting = places.get(word.casefold())
+        pairs.append((place, waiting.popleft() if waiting else None))
+    pairs.extend((None, place) for place in sorted(p for rest in places.values() for p in rest))
     return pairs
 
 
@@ -138,3 +139,122 @@ def blame(parts_a: Array, parts_b: Array) -> Array:
         return np.zeros(len(change_SF))
     shares: Array = change_SF @ d_F / size
     return shares
+
+
+Pairs: TypeAlias = tuple[tuple[int | None, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs side by side, row by row: the same word in two texts, two heads, two models.
+
+    Parameters
+    ----------
+    a, b
+        The two traces; layer i and head j of one stand against layer i and head j of the other.
+    names
+        What the sides are called.
+    rows
+        Pairs of query positions that are compared, R of them.
+    keys
+        Pairs of key positions, C of them; None where a side has no such token.
+    weights_a, weights_b : (layers, heads, R, C) float64
+        Aligned rows; 0 where a side has no such key.
+    bits : (layers, heads, R)
+        Jensen-Shannon divergence of the two rows.
+    z_cosine : (layers, heads, R) or None
+        Of the two outputs z, where both sides are as wide.
+    x_cosine : (layers, R) or None
+        Of what goes into the two projections, where both sources know it.
+    blame : (layers, heads, R, C) or None
+        Each key's share of the difference of z.
+    """
+
+    a: Trace
+    b: Trace
+    names: tuple[str, str]
+    rows: tuple[tuple[int, int], ...]
+    keys: Pairs
+    weights_a: Array
+    weights_b: Array
+    bits: Array
+    z_cosine: Array | None = None
+    x_cosine: Array | None = None
+    blame: Array | None = None
+    notices: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> SourceInfo:
+        """Of the first side."""
+        return self.a.source
+
+    @property
+    def run(self) -> RunInfo:
+        """Of the first side."""
+        return self.a.run
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Of the first side."""
+        return self.a.layers
+
+    @property
+    def heads(self) -> tuple[int | str, ...]:
+        """Of the first side."""
+        return self.a.heads
+
+    @property
+    def largest_bits(self) -> float:
+        """The largest mean divergence of any head shown, in bits."""
+        return float(np.asarray(self.bits).mean(axis=-1).max(initial=0.0))
+
+
+def compare_traces(
+    a: Trace,
+    b: Trace,
+    rows: Sequence[tuple[int, int]],
+    keys: Sequence[tuple[int | None, int | None]],
+    *,
+    names: tuple[str, str],
+    notices: tuple[str, ...] = (),
+) -> Comparison:
+    """Compare the asked-for rows of two traces with as many layers and heads each.
+
+    Parameters
+    ----------
+    rows
+        Pairs of queries, at least one.
+    keys
+        An alignment of the keys that names every key of both sides.
+    """  # fmt: skip
+    left, right = [i for i, _ in rows], [j for _, j in rows]
+    own = [
+        np.asarray(t.stages["weights"], np.float64)[:, :, part]
+        for t, part in ((a, left), (b, right))
+    ]
+    aligned = [spread(weights, keys, side) for side, weights in enumerate(own)]
+    z_cosine = x_cosine = shares = None
+    z = [t.stages.get("output") for t in (a, b)]
+    v = [t.stages.get("v") for t in (a, b)]
+    if all(part is not None for part in (*z, *v)) and z[0].shape[-1] == z[1].shape[-1]:  # type: ignore[union-attr]
+        z_cosine = cosine(np.asarray(z[0])[:, :, left], np.asarray(z[1])[:, :, right])
+        shares = _blames(own, v, keys)
+    if a.x is not None and b.x is not None and a.x.shape[-1] == b.x.shape[-1]:
+        x_cosine = cosine(np.asarray(a.x)[:, left], np.asarray(b.x)[:, right])
+    return Comparison(
+        a, b, names, tuple(rows), tuple(keys), aligned[0], aligned[1],
+        jensen_shannon_bits(aligned[0], aligned[1]), z_cosine, x_cosine, shares, notices,
+    )  # fmt: skip
+
+
+def _blames(
+    own: Sequence[Array], v: Sequence[Any], keys: Sequence[tuple[int | None, int | None]]
+) -> Array:
+    n_layers, n_heads, n_rows, _ = own[0].shape
+    found = np.zeros((n_layers, n_heads, n_rows, len(keys)))
+    for i, j in np.ndindex(n_layers, n_heads):
+        values = [spread(np.asarray(side[i, j]).T, keys, n).T for n, side in enumerate(v)]
+        for row in range(n_rows):
+            parts = [spread(own[n][i, j, row], keys, n)[:, None] * values[n] for n in range(2)]
+            found[i, j, row] = blame(parts[0], parts[1])
+    return found

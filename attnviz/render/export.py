@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from attnviz.core.compare import Comparison
 from attnviz.core.summary import Rectangle, Summary
 from attnviz.records import STAGES, HeadReport, Tokens, Trace
 from attnviz.render.shapes import Document, Label, Table
@@ -19,7 +20,8 @@ from attnviz.render.shapes import Document, Label, Table
 TRACE_SCHEMA = "attnviz.trace/1"
 VIEW_SCHEMA = "attnviz.view/1"
 HEADS_SCHEMA = "attnviz.heads/1"
-Sourced: TypeAlias = Trace | HeadReport | Summary | Rectangle
+COMPARE_SCHEMA = "attnviz.compare/1"
+Sourced: TypeAlias = Trace | HeadReport | Summary | Rectangle | Comparison
 """Results that say where they come from."""
 
 _PAIRS = ("scores", "scaled", "bias", "capped", "masked", "weights")
@@ -95,15 +97,33 @@ def view_to_dict(document: Document) -> dict[str, Any]:
 
         return dict(json_ready(summary_to_dict(trace, _rows_of(document), source_to_dict(trace))))
     facts = provenance(document)
+    schema = VIEW_SCHEMA
     if isinstance(trace, HeadReport):
+        schema = HEADS_SCHEMA
         facts["n_texts"], facts["n_tokens"] = trace.n_texts, trace.n_tokens
+        facts["checks"] = json_ready(dict(trace.checks))
+    if isinstance(trace, Comparison):
+        schema = COMPARE_SCHEMA
+        facts["largest_bits"] = trace.largest_bits
+        facts["sides"] = [_side(name, t) for name, t in zip(trace.names, (trace.a, trace.b))]
     if isinstance(trace, Trace):
         facts["text"] = trace.tokens.text
         facts["tokens"] = tokens_to_list(trace.tokens)
-        facts["checks"] = {name: float(value) for name, value in trace.checks.items()}
-        facts["notices"] = list(trace.notices)
-    schema = HEADS_SCHEMA if isinstance(trace, HeadReport) else VIEW_SCHEMA
+        facts["checks"] = json_ready(dict(trace.checks))
+    facts["notices"] = list(getattr(trace, "notices", ()))
     return {"schema": schema, **facts, "records": json_ready(list(_rows_of(document)))}
+
+
+def _side(name: str, trace: Trace) -> dict[str, Any]:
+    return {
+        "name": name,
+        "text": trace.tokens.text,
+        "tokens": tokens_to_list(trace.tokens),
+        "source": source_to_dict(trace),
+        "layers": list(trace.layers),
+        "heads": list(trace.heads),
+        "checks": json_ready(dict(trace.checks)),
+    }
 
 
 def source_to_dict(trace: Sourced) -> dict[str, Any]:
@@ -233,10 +253,10 @@ def arrays(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _columns_of(table: Table) -> dict[str, Any]:
-    """Return the columns of numbers of a view's own data."""
+    """Return the columns of numbers of a view's own data; NaN where there is none."""
     columns = zip(table.columns, zip(*table.rows, strict=True), strict=False)
     return {
-        str(column.name): np.asarray(values)
+        str(column.name): np.asarray([np.nan if v is None else v for v in values])
         for column, values in columns
         if column.kind not in ("text", "label")
     }

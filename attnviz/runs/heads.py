@@ -20,6 +20,7 @@ from attnviz.core.patterns import PATTERNS, Facts, excess, score, stability
 from attnviz.errors import InputError, UsageError
 from attnviz.records import Array, HeadReport, LayerHeads, RunInfo, Tokens
 from attnviz.runs.opening import open_place
+from attnviz.runs.proving import parity_of
 from attnviz.runs.requests import choose_layers
 from attnviz.sources import Source
 
@@ -107,10 +108,11 @@ def rank_heads(
     sequences = _repeated(source, tokens[0], seed) if source.info.n_vocab > 1 else []
     total = len(tokens) + len(sequences)
     samples = _Samples()
+    checks: dict[str, float] = {}
     before: Mapping[int, tuple[Array, Array]] = {}
     for number, text in enumerate(tokens):
         facts = _facts(text, rarity)
-        maps = _maps(source, text, layers, trace_heads, _sinks(text) if no_sinks else None)
+        maps = _maps(source, text, layers, trace_heads, _sinks(text) if no_sinks else None, checks)
         found = {layer: score(*maps[layer], facts) for layer in layers}
         for name in PATTERNS:
             if name == "positional" or (name == "induction" and sequences):
@@ -123,7 +125,7 @@ def rank_heads(
         progress(number + 1, total)
     for number, text in enumerate(sequences):
         facts = _facts(text, rarity)
-        maps = _maps(source, text, layers, trace_heads, _sinks(text) if no_sinks else None)
+        maps = _maps(source, text, layers, trace_heads, _sinks(text) if no_sinks else None, checks)
         found = {layer: score(*maps[layer], facts) for layer in layers}
         samples.add("induction", *_stack([found[layer]["induction"] for layer in layers]))
         progress(len(tokens) + number + 1, total)
@@ -136,7 +138,7 @@ def rank_heads(
     computing = place.core_for(longest)
     changes = {"no_sinks": True} if no_sinks else {}
     run = RunInfo(__version__, computing.device, computing.dtype, computing.core, changes)
-    return _report(source, run, layers, samples, tokens, tuple(notices))
+    return _report(source, run, layers, samples, tokens, tuple(notices), checks)
 
 
 def _cut(tokens: Tokens, longest: int) -> tuple[Tokens, bool]:
@@ -152,6 +154,7 @@ def _maps(
     layers: Sequence[int],
     trace_heads: Callable[[LayerHeads], Mapping[str, Array]],
     sinks: Array | None,
+    checks: dict[str, float],
 ) -> dict[int, tuple[Array, Array]]:
     """Run one text: layer → (weights (H, L, L), visible (H, L, L)), without sinks where asked."""
     found: dict[int, tuple[Array, Array]] = {}
@@ -160,6 +163,9 @@ def _maps(
         if heads.n_queries != heads.n_keys:
             raise UsageError("patterns are about self attention: queries and keys differ here")
         stages = trace_heads(heads)
+        output = np.asarray(stages["output"], np.float64)
+        for name, worst in parity_of([(heads, range(heads.n_heads))], output[None]).items():
+            checks[name] = max(worst, checks.get(name, 0.0))
         weights = np.asarray(stages["weights"], np.float64)
         visible = np.asarray(stages["visible"], bool)
         if sinks is not None:
@@ -221,6 +227,7 @@ def _report(
     samples: _Samples,
     texts: Sequence[Tokens],
     notices: tuple[str, ...],
+    checks: Mapping[str, float],
 ) -> HeadReport:
     n_heads = source.info.n_heads
     names = tuple(PATTERNS)
@@ -254,5 +261,6 @@ def _report(
         n_texts=len(texts),
         n_tokens=sum(len(t) for t in texts),
         notices=notices,
+        checks=checks,
         **arrays,
     )

@@ -57,20 +57,16 @@ def test_cosine() -> None:
     ("a", "b", "pairs"),
     [
         ("the bear ate honey", "I cannot bear the noise",
-         [(None, 0), (0, 1), (1, 2), (2, 3), (3, 4)]),
+         [(0, 3), (1, 2), (2, None), (3, None), (None, 0), (None, 1), (None, 4)]),
         ("a b c", "a b c", [(0, 0), (1, 1), (2, 2)]),
-        ("a", "b c", [(0, 0), (None, 1)]),
-        ("A B", "a b", [(0, 0), (1, 1)]),
+        ("a", "b c", [(0, None), (None, 0), (None, 1)]),
+        ("A B a", "a b", [(0, 0), (1, 1), (2, None)]),
     ],
 )  # fmt: skip
-def test_words_are_aligned_in_order(a: str, b: str, pairs: list[tuple[int, int]]) -> None:
-    found = align_words(a.split(), b.split())
-    assert sorted(i for i, _ in found if i is not None) == list(range(len(a.split())))
-    assert sorted(j for _, j in found if j is not None) == list(range(len(b.split())))
-    if a.casefold() == b.casefold():
-        assert found == pairs
-    equal = [(i, j) for i, j in found if i is not None and j is not None]
-    assert equal == sorted(equal)
+def test_the_same_words_stand_side_by_side(a: str, b: str, pairs: list[tuple[int, int]]) -> None:
+    assert align_words(a.split(), b.split()) == pairs
+    swapped = align_words(b.split(), a.split())
+    assert {(j, i) for i, j in swapped} == set(pairs)
 
 
 def test_spread_keeps_every_weight() -> None:

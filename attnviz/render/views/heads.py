@@ -14,7 +14,7 @@ from attnviz.errors import UsageError
 from attnviz.records import HeadReport
 from attnviz.registry import no_such_choice
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
-from attnviz.render.views.walk import headline
+from attnviz.render.views.walk import checks_line, headline
 
 NAMES = tuple(PATTERNS)
 N_TOP = 3
@@ -55,6 +55,8 @@ def view(report: HeadReport, *, pattern: str | None = None, top: int = N_TOP) ->
     shapes.append(_ranking(report, names, top if pattern is None else max(top, 20)))
     shapes.append(_map_of_names(report) if pattern is None else _map_of_one(report, pattern))
     shapes.extend(_words(report, names))
+    if report.checks:
+        shapes.append(Text((checks_line(report.checks),), role="check"))
     return Document(tuple(shapes), report, title="heads", data=_data(report))
 
 

@@ -6,7 +6,7 @@ the numbers (``core``) and how a table is drawn (``formats``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -323,7 +323,7 @@ def _scale_comparison(trace: Trace, i: int, j: int, where: str) -> Table:
 
 def closing(trace: Trace) -> Iterator[Text]:
     """Yield the line of checks, and the plain sentences: where each query looks most."""
-    yield Text((checks_line(trace),), role="check")
+    yield Text((checks_line(trace.checks),), role="check")
     several = len(trace.layers) * len(trace.heads) > 1
     for i in range(len(trace.layers)):
         for j in range(len(trace.heads)):
@@ -332,7 +332,7 @@ def closing(trace: Trace) -> Iterator[Text]:
             yield from look_sentences(trace, i, j)
 
 
-def checks_line(trace: Trace) -> str:
+def checks_line(checks: Mapping[str, float]) -> str:
     """Say how far the numbers are from what must be true of them."""
     parts = []
     names = {
@@ -343,8 +343,8 @@ def checks_line(trace: Trace) -> str:
         "verified_states": "final states within",
     }
     for key, words in names.items():
-        if key in trace.checks:
-            parts.append(f"{words} {trace.checks[key]:.1e}")
+        if key in checks:
+            parts.append(f"{words} {checks[key]:.1e}")
     return "checks: " + " · ".join(parts)
 
 

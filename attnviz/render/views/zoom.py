@@ -38,7 +38,7 @@ def view(trace: Trace, *, queries: Sequence[int]) -> Document:
         for j in range(len(trace.heads)):
             for query in queries:
                 shapes.extend(_follow(trace, i, j, query))
-    shapes.append(Text((walk.checks_line(trace),), role="check"))
+    shapes.append(Text((walk.checks_line(trace.checks),), role="check"))
     return Document(tuple(shapes), trace, title="zoom")
 
 
