@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from attnviz.cli import compare, doctor, explain, heads, heatmap, page, summary, view, weights
+from attnviz.cli import (
+    compare,
+    doctor,
+    explain,
+    heads,
+    heatmap,
+    model,
+    page,
+    summary,
+    view,
+    weights,
+)
 
 app = typer.Typer(
     name="attnviz",
@@ -25,6 +36,7 @@ app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
 app.command("summary", epilog=summary.EXAMPLES)(summary.summary)
 app.add_typer(weights.app, name="weights")
+app.add_typer(model.app, name="model")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 
 

@@ -213,3 +213,36 @@ def test_a_model_given_as_weights_points_to_the_model_option(cli: Cli, tiny: str
     inside = cli("explain", "hello", "-m", f"{tiny}/model.safetensors")
     assert inside.code == 3
     assert "give the folder it is in" in inside.err
+
+
+def test_model_show(cli: Cli, tiny: str, tmp_path: Path) -> None:
+    out = cli("model", "show", tiny, "--width", "80").out
+    assert max(map(len, out.splitlines())) <= 80
+    for fact in ("LlamaForCausalLM", "adds", "<s> …", "all of 2 have attention", "0-1"):
+        assert fact in out
+    card = json.loads(cli("model", "show", tiny, "-f", "json").out)
+    assert card["schema"] == "attnviz.model/1"
+    assert (card["n_layers"], card["n_heads"], card["n_kv_heads"]) == (2, 4, 2)
+    assert [layer["rotary_base"] for layer in card["layers"]] == [None, None]
+    assert cli("model", "show", tiny, "-o", str(tmp_path / "card.md")).code == 0
+    assert cli("model", "show", str(tmp_path)).code == 3
+
+
+def test_a_card_of_hostile_names_is_safe(cli: Cli, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "a\x1b[2Jb", architectures=["\x1b[31mred"])
+    done = cli("model", "show", str(folder))
+    assert done.code == 0
+    assert "\x1b" not in done.out
+    assert "␛[31mred" in done.out
+
+
+def test_models_start_up_without_heavy_libraries() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from attnviz.cli.report import run_guarded; run_guarded(['model', '--help']);"
+        "print(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -15,7 +15,13 @@ from typing import Any
 
 from attnviz.sources.labels import read_family, tokens_of
 from attnviz.sources.models.cache import sha256_of
-from attnviz.sources.models.card_layers import LayerCard, gguf_layers, read_int, read_layers
+from attnviz.sources.models.card_layers import (
+    LayerCard,
+    gguf_layers,
+    read_int,
+    read_layers,
+    with_tensors,
+)
 from attnviz.sources.models.files import ModelFiles, find_model, read_config, read_header
 from attnviz.sources.models.gguf import TYPE_NAMES, Gguf, read_gguf
 from attnviz.sources.models.tokenizer import added_by, family_name, guard, open_raw
@@ -44,7 +50,7 @@ class ModelCard:
     layers
         One card per layer (the decoder's, of an encoder-decoder).
     n_parameters
-        Numbers held in the files.
+        Numbers held in the files, whole ones (positions, flags) left out.
     dtypes
         Type → how many of the numbers are stored so, the most frequent first.
     tokenizer, tokenizer_adds
@@ -104,9 +110,11 @@ def _folder_card(files: ModelFiles) -> ModelCard:
     nested = whole.get("text_config")
     config: dict[str, Any] = {**whole, **nested} if isinstance(nested, dict) else whole
     numbers: dict[str, int] = {}
+    names: list[str] = []
     for file in files.weights:
-        for dtype, shape in read_header(file).values():
+        for name, (dtype, shape) in read_header(file).items():
             numbers[dtype] = numbers.get(dtype, 0) + math.prod(shape)
+            names.append(name)
     n_heads = read_int(config, "num_attention_heads", "n_head", "num_heads", "n_heads",
                        "decoder_attention_heads")  # fmt: skip
     d_model = read_int(config, "hidden_size", "n_embd", "d_model", "dim")
@@ -121,7 +129,7 @@ def _folder_card(files: ModelFiles) -> ModelCard:
     if config.get("multi_query") is True and not config.get("new_decoder_architecture"):
         n_kv = 1
     tokenizer, adds, digest, notices = _folder_tokenizer(files.folder)
-    layers = read_layers(config)
+    layers = with_tensors(read_layers(config), names)
     listed = whole.get("architectures")
     return ModelCard(
         name=files.name,
@@ -141,7 +149,7 @@ def _folder_card(files: ModelFiles) -> ModelCard:
         layers=layers,
         n_encoder_layers=read_int(config, "encoder_layers", "num_layers")
         if config.get("is_encoder_decoder") else None,
-        n_parameters=sum(numbers.values()),
+        n_parameters=sum(n for kind, n in numbers.items() if kind[0] not in "IU" or kind[:2] == "IQ"),
         dtypes=_by_count(numbers),
         size_bytes=files.size_bytes,
         sha256=files.sha256(),
@@ -195,7 +203,9 @@ def _gguf_card(files: ModelFiles) -> ModelCard:
         softcap=float(softcap) if isinstance(softcap, int | float) else None,
         layers=layers,
         n_encoder_layers=None,
-        n_parameters=sum(numbers.values()),
+        n_parameters=sum(
+            n for kind, n in numbers.items() if kind[0] not in "IU" or kind[:2] == "IQ"
+        ),
         dtypes=_by_count(numbers),
         size_bytes=files.size_bytes,
         sha256=files.sha256(),

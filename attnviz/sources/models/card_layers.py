@@ -6,12 +6,16 @@ else about a model (``card``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attnviz.sources.models.gguf import Gguf
 
+_LIKE_ATTENTION = re.compile(
+    r"attn|attention\.(?!key|value|receptance|output|time)|query|qkv|[._]q[._]|\.q$|wq"
+)
 _WITHOUT = ("linear", "mamba", "conv", "recurrent", "rwkv", "ssm", "gated_delta")
 _WINDOWED = ("sliding", "local", "chunked")
 
@@ -68,6 +72,34 @@ def read_layers(config: Mapping[str, Any]) -> tuple[LayerCard, ...]:
             )
         )
     return tuple(found)
+
+
+def with_tensors(layers: tuple[LayerCard, ...], names: Iterable[str]) -> tuple[LayerCard, ...]:
+    """Take attention from layers whose tensors have nothing like it, whatever the config says.
+
+    Layers are told apart by the first number in a tensor's name; where no name has one (layers
+    that share their tensors), all are judged together.
+
+    Examples
+    --------
+    >>> layers = read_layers({"num_hidden_layers": 2})
+    >>> told = with_tensors(layers, ["h.0.attn.q_proj.weight", "h.1.mixer.in_proj.weight"])
+    >>> [(layer.kind, layer.has_attention) for layer in told]
+    [('full_attention', True), ('other', False)]
+    """
+    known = list(names)
+    with_attention = [name for name in known if _LIKE_ATTENTION.search(name)]
+    numbered = {
+        int(found[1]) for name in with_attention if (found := re.search(r"\.(\d+)\.", name))
+    }
+    if not known or (with_attention and not numbered & {layer.layer for layer in layers}):
+        return layers
+    return tuple(
+        layer
+        if layer.layer in numbered or not layer.has_attention
+        else replace(layer, kind="other", has_attention=False, window=None, rotary_base=None)
+        for layer in layers
+    )
 
 
 def _count(config: Mapping[str, Any]) -> int:

@@ -1,0 +1,45 @@
+"""``attnviz model``: what a trained model on disk is, without loading it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from attnviz.cli import groups as g
+
+app = typer.Typer(
+    help="Inspect trained models on disk.", rich_markup_mode=None, no_args_is_help=False
+)
+
+_SHOW = """\b
+Examples:
+  attnviz model show tiny
+  attnviz model show tiny --format json
+"""
+
+
+@app.command("show", epilog=_SHOW)
+@g.grouped
+def show(
+    path: Annotated[
+        str, typer.Argument(metavar="DIR|FILE.gguf", help="A Hugging Face folder or a GGUF file.")
+    ],
+    *,
+    target: g.Target,
+    look: g.Look,
+    talk: g.Talk,
+) -> None:
+    """Show a model's architecture, sizes, layers, windows, tokenizer and sha256.
+
+    Its weights are not loaded, and neither torch nor transformers is needed.
+    """
+    from dataclasses import asdict
+
+    from attnviz.cli.emit import choose_format, emit
+    from attnviz.render.views.model import view
+    from attnviz.sources.models.card import model_card
+
+    screen = look.screen()
+    choose_format(target)
+    emit(view(asdict(model_card(path))), target, screen, talk)
