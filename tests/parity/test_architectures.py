@@ -326,6 +326,28 @@ def test_hybrids_name_the_layers_that_have_attention() -> None:
         source.run(tokens_of(5), (0,), lambda _: None)
 
 
+@pytest.mark.parametrize("entry", ARCHITECTURES, ids=[e.name for e in ARCHITECTURES])
+def test_a_card_names_the_layers_that_attend(entry: Architecture) -> None:
+    """From config and tensor names alone: the same layers as the running model's."""
+    from attnviz.sources.models.card_layers import read_layers, with_tensors
+
+    loaded, plan = opened(entry.name)
+    layers = with_tensors(read_layers(loaded.config.to_dict()), loaded.model.state_dict())
+    told = [layer.layer for layer in layers if layer.has_attention]
+    which = "self" if plan.of("self") else "encoder"
+    assert told == sorted(plan.of(which))
+
+
+@pytest.mark.parametrize("entry", REFUSED, ids=[e.name for e in REFUSED])
+def test_a_card_of_a_model_without_attention_says_so(entry: Architecture) -> None:
+    from attnviz.sources.models.card_layers import read_layers, with_tensors
+
+    model = build(entry)
+    layers = with_tensors(read_layers(model.config.to_dict()), model.state_dict())
+    has_none = entry.name in ("Mamba", "FNet", "RWKV")
+    assert any(layer.has_attention for layer in layers) != has_none
+
+
 def test_a_tensor_of_unknown_meaning_is_refused() -> None:
     import torch
 

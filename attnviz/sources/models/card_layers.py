@@ -77,8 +77,8 @@ def read_layers(config: Mapping[str, Any]) -> tuple[LayerCard, ...]:
 def with_tensors(layers: tuple[LayerCard, ...], names: Iterable[str]) -> tuple[LayerCard, ...]:
     """Take attention from layers whose tensors have nothing like it, whatever the config says.
 
-    Layers are told apart by the first number in a tensor's name; where no name has one (layers
-    that share their tensors), all are judged together.
+    Layers are told apart by the first number in a tensor's name; where layers share their tensors,
+    the config is believed.
 
     Examples
     --------
@@ -87,16 +87,17 @@ def with_tensors(layers: tuple[LayerCard, ...], names: Iterable[str]) -> tuple[L
     >>> [(layer.kind, layer.has_attention) for layer in told]
     [('full_attention', True), ('other', False)]
     """
-    known = list(names)
-    with_attention = [name for name in known if _LIKE_ATTENTION.search(name)]
-    numbered = {
-        int(found[1]) for name in with_attention if (found := re.search(r"\.(\d+)\.", name))
-    }
-    if not known or (with_attention and not numbered & {layer.layer for layer in layers}):
+    numbered: dict[int, bool] = {}
+    for name in names:
+        found = re.search(r"\.(\d+)\.", name)
+        if found is not None:
+            is_alike = _LIKE_ATTENTION.search(name) is not None
+            numbered[int(found[1])] = numbered.get(int(found[1]), False) or is_alike
+    if any(layer.layer not in numbered for layer in layers):
         return layers
     return tuple(
         layer
-        if layer.layer in numbered or not layer.has_attention
+        if numbered[layer.layer] or not layer.has_attention
         else replace(layer, kind="other", has_attention=False, window=None, rotary_base=None)
         for layer in layers
     )
