@@ -33,6 +33,8 @@ _LIMITS = (
     (re.compile(r"^vocab_size$"), 1 << 24),
     (re.compile(r"positions?$|position_embeddings$"), 1 << 28),
 )
+# a string that never ends runs to the end, or every quote in it would be tried again
+_MARKS = re.compile(r'"(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
 _DTYPE_BYTES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2,
     "U16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "C64": 8,
@@ -212,7 +214,7 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     {'a': 1}
     """
     depth = deepest = 0
-    for mark in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text):
+    for mark in _MARKS.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark.group(), 0)
         deepest = max(deepest, depth)
     if deepest > _MAX_JSON_DEPTH:
@@ -227,10 +229,11 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"the key {twice!r} stands twice")
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:80]!r} stands twice")
+        found[key] = value
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,13 @@ from attnviz.sources.models.library import load_transformers, require, version_o
 from attnviz.sources.models.tokenizer import guard
 
 _FLOAT_BYTES = 4
+_LEAST_LIMIT = 1024
+_SIZE = re.compile(r"(?<!context_)(?<!temperature_)length$|count$|size$|rank$")
+_SHOWN_BY = {
+    "feed_forward_length": re.compile(r"\.ffn_(up|gate)\.weight$"),
+    "expert_feed_forward_length": re.compile(r"\.ffn_(up|gate)_exps\.weight$"),
+    "attention.head_count": re.compile(r"\.attn_(q|qkv|q_b)\.weight$"),
+}
 
 
 def converted(path: Path, *, notify: Callable[[str], None] = lambda _: None) -> Path:
@@ -50,6 +58,7 @@ def converted(path: Path, *, notify: Callable[[str], None] = lambda _: None) -> 
     target = cache_folder() / "gguf" / f"{sha256_of(path)}-{version}"
     if (target / "config.json").is_file():
         return target
+    check_sizes(file)
     _check_room(file, target)
     notify(f"converting {path.name} once (later runs skip this) into {target.parent}")
     try:
@@ -86,6 +95,43 @@ def _convert(path: Path, folder: Path) -> None:
         guard(f"the tokenizer in {path.name}", make_tokenizer)
     if not any(folder.glob("*.safetensors")):
         raise InputError(f"{path.name} gave no weights")
+
+
+def check_sizes(file: Gguf) -> None:
+    """Refuse settings that describe a larger model than the tensors hold, before one is built.
+
+    Raises
+    ------
+    InputError
+        Names the setting, its number and what the tensors show.
+    """
+    blocks = {n.split(".")[1] for n in file.tensors if n.startswith("blk.") and n.count(".") > 1}
+    largest = max((max(tensor.shape) for tensor in file.tensors.values()), default=0)
+    limits = {"block_count": len(blocks)}
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is not None:
+        limits["embedding_length"] = embedding.shape[-1]
+    for name, pattern in _SHOWN_BY.items():
+        rows = [t.shape[-2] for n, t in file.tensors.items() if pattern.search(n) and t.shape[1:]]
+        if rows:
+            limits[name] = max(rows)
+    prefix = f"{file.architecture}."
+    for key, value in file.metadata.items():
+        name = key.removeprefix(prefix)
+        if name == key or not _SIZE.search(name):
+            continue
+        limit = limits.get(name, max(largest, _LEAST_LIMIT))
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and not 0 <= number <= limit:
+                raise InputError(
+                    f"{file.path.name} says {key[:80]} = {number}, but its tensors show at most "
+                    f"{limit}: they do not belong together"
+                )
+    words = file.metadata.get("tokenizer.ggml.tokens")
+    if embedding is not None and isinstance(words, list) and len(words) > 2 * embedding.shape[0]:
+        raise InputError(
+            f"{file.path.name} names {len(words)} words, but has vectors for {embedding.shape[0]}"
+        )
 
 
 def _check_room(file: Gguf, target: Path) -> None:

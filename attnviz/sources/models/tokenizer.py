@@ -7,7 +7,9 @@ does not: labels (``sources.labels``), single layers' vocabularies (``sources.to
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,13 +54,19 @@ class ModelTokenizer:
         return guard("the tokenizer", lambda: tokens_of(self.tokenizer, text, family=self.family))
 
 
-def guard(name: str, work: Callable[[], T]) -> T:
+def guard(name: str, work: Callable[[], T], *, hush: bool = False) -> T:
     """Do what may make the tokenizer library fail or panic; faults become one line.
 
     The library's panics are no ``Exception``; Ctrl-C and exits pass through.
+
+    Parameters
+    ----------
+    hush
+        Keep what the library writes to stderr by itself (its panics) from the user.
     """
     try:
-        return work()
+        with _hushed() if hush else nullcontext():
+            return work()
     except InputError:
         raise
     except Exception as fault:
@@ -67,6 +75,24 @@ def guard(name: str, work: Callable[[], T]) -> T:
         if type(fault).__name__ != "PanicException":
             raise
         raise InputError(f"{name} makes its library panic: it is damaged or hostile") from fault
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Send the process's stderr nowhere: a panic writes to the file descriptor."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is no stderr
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(nowhere)
+        os.close(kept)
 
 
 def open_tokenizer(folder: Path) -> ModelTokenizer:
@@ -88,7 +114,7 @@ def open_tokenizer(folder: Path) -> ModelTokenizer:
 
     notices: tuple[str, ...] = ()
     try:
-        tokenizer = guard("the tokenizer", load)
+        tokenizer = guard("the tokenizer", load, hush=True)
     except InputError:
         if not (folder / "tokenizer.json").is_file():
             raise
@@ -105,8 +131,8 @@ def open_tokenizer(folder: Path) -> ModelTokenizer:
 
 def describe(tokenizer: Any, notices: tuple[str, ...] = ()) -> ModelTokenizer:
     """Read kind, additions and hash of a ``tokenizers.Tokenizer`` with padding off."""
-    family = guard("the tokenizer", lambda: read_family(tokenizer))
-    probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family))
+    family = guard("the tokenizer", lambda: read_family(tokenizer), hush=True)
+    probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family), hush=True)
     digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
     name = f"{family_name(family)}, adds {added_by(probe)}"
     return ModelTokenizer(tokenizer, family, name, digest, notices)
@@ -138,7 +164,7 @@ def open_raw(path: Path) -> Any:
 
     if path.stat().st_size > _MAX_BYTES:
         raise InputError(f"{path.name} has {path.stat().st_size} bytes: at most {_MAX_BYTES}")
-    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(path.read_bytes()))
+    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(path.read_bytes()), hush=True)
     padding = tokenizer.padding or {}
     if (padding.get("length") or 0) > _MAX_PADDING:
         raise InputError(f"{path.name} pads every text to {padding['length']} tokens")

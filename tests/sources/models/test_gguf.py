@@ -141,6 +141,40 @@ SOUND = gguf(
 )
 
 
+@pytest.mark.parametrize(
+    ("key", "number", "message"),
+    [
+        ("block_count", 2, "block_count = 2, but its tensors show at most 1"),
+        ("block_count", 1 << 31, "at most 1"),
+        ("embedding_length", 48, "embedding_length = 48, but its tensors show at most 32"),
+        ("feed_forward_length", 1 << 30, "feed_forward_length"),
+        ("expert_count", 1 << 20, "expert_count"),
+        ("attention.head_count", 1 << 20, "head_count"),
+        ("attention.key_length", 1 << 20, "key_length"),
+        ("ssm.state_size", 1 << 30, "state_size"),
+    ],
+)
+def test_settings_beyond_the_tensors_are_refused_before_a_model_is_made(
+    tmp_path, monkeypatch, key, number, message
+):
+    from attnviz.sources.models import gguf_convert
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(gguf_convert, "require", lambda *_: None)
+    monkeypatch.setattr(gguf_convert, "_convert", lambda *_: pytest.fail("a model was made"))
+    sound = {"block_count": 1, "embedding_length": 32, "context_length": 1 << 20}
+    keys = [("general.architecture", 8, text("llama"))]
+    for name, value in {**sound, key: number}.items():
+        keys.append((f"llama.{name}", 4, struct.pack("<I", value)))
+    tensors = [
+        ("token_embd.weight", (32, 20), 0, bytes(2560)),
+        ("blk.0.attn_q.weight", (32, 32), 0, bytes(4096)),
+    ]
+    path = write(tmp_path / "a.gguf", gguf(keys, tensors))
+    with pytest.raises(InputError, match=message):
+        gguf_convert.converted(path)
+
+
 @given(st.data())
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
