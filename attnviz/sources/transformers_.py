@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -34,11 +34,12 @@ from attnviz.sources.models.loading import (
     max_positions,
     width_of,
 )
+from attnviz.sources.models.padding import pad, takes_padding
 from attnviz.sources.models.tokenizer import ModelTokenizer, open_tokenizer
 from attnviz.sources.models.writing import append, decoder_tokens, write_on
 from attnviz.sources.tokenize import clean
 
-_PLAN_VERSION = 1
+_PLAN_VERSION = 2
 
 
 def open_model(
@@ -123,6 +124,7 @@ class TransformersSource:
     which: str
     max_tokens: int | None = None
     target: str | None = None
+    _written: dict[tuple[int, ...], Tokens] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -205,6 +207,8 @@ class TransformersSource:
     ) -> None:
         """Run several texts at once, padded; every text's numbers are those of its own run.
 
+        Models whose numbers would change with padding run one text at a time.
+
         Parameters
         ----------
         texts
@@ -212,7 +216,8 @@ class TransformersSource:
         consume
             Receives the text's place in the batch and one layer of its real tokens.
         side
-            ``right`` or ``left``: where the padding goes.
+            ``right`` or ``left``: where the padding goes; on the right in any case where a model
+            counts positions from the padding.
         """
         calls = self._calls(layers)
         if not calls:
@@ -221,23 +226,16 @@ class TransformersSource:
         self._check_length(longest)
         if self.plan.route == "tap":
             tap.check_length(longest, self.files.name)
-        if self.which in ("self", "cross") and self._is_pair and len(texts) > 1:
+        if not self.plan.pads and any(len(tokens) != longest for tokens in texts):
             for place, tokens in enumerate(texts):
                 self.run(tokens, layers, partial(consume, place))
             return
-        pad = getattr(self.loaded.config, "pad_token_id", None) or 0
-        lengths = [len(tokens) for tokens in texts]
-        starts = [longest - n if side == "left" else 0 for n in lengths]
-        real = [(start, start + n) for start, n in zip(starts, lengths)]
-        ids = [
-            [pad] * start + list(tokens.ids) + [pad] * (longest - start - len(tokens))
-            for tokens, start in zip(texts, starts)
-        ]
-        is_padded = any(n != longest for n in lengths)
-        decoder = self._decoder(texts[0]) if self._is_pair and self.which != "encoder" else None
-        decoder_ids = [[0]] * len(texts) if self._is_pair else None
-        if decoder is not None:
-            decoder_ids = [list(decoder.ids)]
+        pad_id = getattr(self.loaded.config, "pad_token_id", None) or 0
+        batch = pad(texts, pad_id, side if self.loaded.can_pad_left else "right")
+        has_decoder = self._is_pair and self.which != "encoder"
+        # a decoder is padded on the right, where causal rows cannot see it, whatever its positions
+        written = pad([self._decoder(t) for t in texts], pad_id, "right") if has_decoder else None
+        unused = [[0]] * len(texts) if self._is_pair else None
 
         names = {id(module): name for name, module in self.loaded.body.named_modules()}
 
@@ -248,8 +246,8 @@ class TransformersSource:
                     f"this text takes another way through {self.files.name} than the self-check "
                     f"did: call {call.call} came from {names[id(record.module)]}, not {call.name}"
                 )
-            for place, span in enumerate(real):
-                rows = span if decoder is None else (0, len(decoder))
+            for place, span in enumerate(batch.real):
+                rows = span if written is None else written.real[place]
                 keys = span if self.which == "cross" else rows
                 heads = to_layer_heads(
                     record,
@@ -264,9 +262,10 @@ class TransformersSource:
 
         forward = partial(
             self.loaded.forward,
-            ids,
-            real=real if is_padded else None,
-            decoder_ids=decoder_ids,
+            batch.ids,
+            real=batch.places,
+            decoder_ids=unused if written is None else written.ids,
+            decoder_real=None if written is None else written.places,
         )
         self._listen(forward, hand_on, frozenset(calls), n_batch=len(texts))
 
@@ -342,7 +341,10 @@ class TransformersSource:
         return steps.find_output_weight(record.module, parent, call.n_heads * call.d_v)
 
     def _decoder(self, tokens: Tokens) -> Tokens:
-        return decoder_tokens(self.loaded, self.tokenizer, tokens, self.target)
+        if tokens.ids not in self._written:
+            made = decoder_tokens(self.loaded, self.tokenizer, tokens, self.target)
+            self._written[tokens.ids] = made
+        return self._written[tokens.ids]
 
     def _how_read(self) -> str:
         way = {
@@ -357,7 +359,7 @@ class TransformersSource:
         return f"{way}; weights differ from its own by {proof:.0e} in the self-check"
 
     def _notices(self) -> tuple[str, ...]:
-        notices = list(self.tokenizer.notices)
+        notices = [*self.loaded.notices, *self.tokenizer.notices]
         factors = {call.prescale for call in self.plan.of(self.which).values()} - {None}
         if factors:
             listed = ", ".join(f"{factor:.4g}" for factor in sorted(factors, key=str))
@@ -387,6 +389,7 @@ def _plan(loaded: Loaded, files: ModelFiles, *, dtype: str, sha256: str) -> plan
     found = planning.make_plan(
         loaded.model, loaded.body, loaded.probe(), dtype=dtype, name=files.name
     )
+    found = replace(found, pads=takes_padding(loaded))
     cache.write_entry("plan", key, found.to_json())
     return found
 

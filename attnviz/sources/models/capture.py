@@ -179,7 +179,7 @@ def attention(
         v=value,
         scale=float(query.shape[-1] ** -0.5 if scaling is None else scaling),
         mask=_cut_mask(attention_mask, key.shape[-2]),
-        softcap=None if softcap is None else float(softcap),
+        softcap=_read_softcap(module, softcap),
         bias=_nothing_if_zero(position_bias),
         sinks=_read_sinks(module, s_aux if s_aux is not None else sinks, query.shape[1]),
         prescale=_find_prescale(module, scaling),
@@ -322,6 +322,14 @@ def _nothing_if_zero(bias: torch.Tensor | None) -> torch.Tensor | None:
     if bias is None or isinstance(bias, LazyBias):
         return bias
     return bias if bool(bias.any()) else None
+
+
+def _read_softcap(module: torch.nn.Module, softcap: float | None) -> float | None:
+    if softcap is None:
+        return None
+    if not (math.isfinite(softcap) and softcap > 0):
+        raise InputError(f"{type(module).__name__} has a softcap of {softcap}: it must be above 0")
+    return float(softcap)
 
 
 def _read_sinks(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,6 +57,7 @@ class Loaded:
     dtype: str
     device: torch.device
     is_encoder_decoder: bool
+    notices: tuple[str, ...] = ()
 
     def forward(
         self,
@@ -64,6 +65,7 @@ class Loaded:
         *,
         real: Sequence[tuple[int, int]] | None = None,
         decoder_ids: Sequence[Sequence[int]] | None = None,
+        decoder_real: Sequence[tuple[int, int]] | None = None,
         output_attentions: bool = False,
     ) -> Any:
         """Run ids forward without a cache.
@@ -75,17 +77,15 @@ class Loaded:
         real
             Half-open range of each row's real tokens, the rest being padding; positions are
             counted from a row's first real token. All are real where None.
-        decoder_ids
-            B rows for the decoder of an encoder-decoder.
+        decoder_ids, decoder_real
+            B rows for the decoder of an encoder-decoder, and their real tokens, each from 0 on.
         """
         accepted = inspect.signature(self.body.forward).parameters
         inputs = torch.tensor([list(row) for row in ids], device=self.device)
         mask = torch.ones_like(inputs)
         named: dict[str, Any] = {"input_ids": inputs}
         if real is not None:
-            place = torch.arange(inputs.shape[1], device=self.device)[None]
-            ends = torch.tensor([list(pair) for pair in real], device=self.device)
-            mask = ((place >= ends[:, :1]) & (place < ends[:, 1:])).long()
+            mask = self._mask(real, inputs.shape[1])
             counts_itself = self.config.model_type in _OWN_POSITIONS
             is_shifted = "position_ids" in accepted and any(start for start, _ in real)
             if is_shifted and not counts_itself:
@@ -94,11 +94,26 @@ class Loaded:
         if decoder_ids is not None:
             rows = [list(row) for row in decoder_ids]
             named["decoder_input_ids"] = torch.tensor(rows, device=self.device)
+            if decoder_real is not None and "decoder_attention_mask" in accepted:
+                named["decoder_attention_mask"] = self._mask(decoder_real, len(rows[0]))
         if "use_cache" in accepted:
             named["use_cache"] = False
         if output_attentions:
             named["output_attentions"] = True
         return self.body(**named, return_dict=True)
+
+    @property
+    def can_pad_left(self) -> bool:
+        """True where positions can be counted from a row's first real token."""
+        accepted = inspect.signature(self.body.forward).parameters
+        kind = self.config.model_type
+        return "position_ids" in accepted or kind in _OWN_POSITIONS or kind in _RELATIVE
+
+    def _mask(self, real: Sequence[tuple[int, int]], length: int) -> torch.Tensor:
+        """Return 1 where tokens are real: (B, length)."""
+        place = torch.arange(length, device=self.device)[None]
+        ends = torch.tensor([list(pair) for pair in real], device=self.device)
+        return ((place >= ends[:, :1]) & (place < ends[:, 1:])).long()
 
     def probe(self) -> Probe:
         """Return a short forward pass over fixed ids for the self-check."""
@@ -114,6 +129,9 @@ class Loaded:
         return Probe(run, 1, lengths[0], lengths[1] if self.is_encoder_decoder else 0)
 
 
+_RELATIVE = frozenset(
+    {"t5", "mt5", "umt5", "longt5", "bloom", "mpt", "xlnet", "switch_transformers"}
+)
 _OWN_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "opt", "mpnet", "xlnet"})
 
 
@@ -146,6 +164,7 @@ def load(files: ModelFiles, *, device: torch.device, dtype: str) -> Loaded:
             str(files.folder), local_files_only=True, trust_remote_code=False
         ),
     )
+    notices = _mend_window(name, config)
     kind = _choose_class(transformers, raw)
     check_size(name, lambda: _skeleton(kind, config), held, DTYPES[dtype])
 
@@ -172,7 +191,7 @@ def load(files: ModelFiles, *, device: torch.device, dtype: str) -> Loaded:
             f"{name} lacks {len(missing)} tensors of its architecture, first {missing[0][:80]!r}: "
             "random numbers in their place would be shown as the model's"
         )
-    return wrap(model, config=config, dtype=dtype, device=device)
+    return replace(wrap(model, config=config, dtype=dtype, device=device), notices=notices)
 
 
 def wrap(model: Any, *, config: Any = None, dtype: str = "float32", device: Any = "cpu") -> Loaded:
@@ -186,6 +205,16 @@ def wrap(model: Any, *, config: Any = None, dtype: str = "float32", device: Any 
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     is_pair = bool(getattr(config, "is_encoder_decoder", False))
     return Loaded(model, body, config if is_pair else text, dtype, torch.device(device), is_pair)
+
+
+def _mend_window(name: str, config: Any) -> tuple[str, ...]:
+    """Read a window of 0 keys as none, where the library would hide every key."""
+    if getattr(config, "sliding_window", None) != 0:
+        return ()
+    if any("sliding" in str(kind) for kind in getattr(config, "layer_types", None) or ()):
+        raise InputError(f"{name} has layers with a window of 0 keys: they would see nothing")
+    config.sliding_window = None
+    return ("config.json says sliding_window 0: read as no window",)
 
 
 def _choose_class(transformers: Any, config: dict[str, Any]) -> Any:
@@ -242,7 +271,7 @@ def max_positions(config: Any) -> int | None:
     two rows that are never used.
     """
     kind = getattr(config, "model_type", "")
-    if kind in {"t5", "mt5", "umt5", "longt5", "bloom", "mpt", "xlnet", "switch_transformers"}:
+    if kind in _RELATIVE:
         return None
     if kind == "falcon" and getattr(config, "alibi", False):
         return None

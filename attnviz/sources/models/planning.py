@@ -55,12 +55,16 @@ class Plan:
         None where the model reports no weights, then ``hidden_difference`` alone was checked.
     hidden_difference
         The same for the final states, with our attention in the model.
+    pads
+        False where a padded batch gives other numbers than single texts, even in the model's own
+        run (convolutions that see padding).
     """
 
     route: str
     calls: tuple[Call, ...]
     difference: float | None
     hidden_difference: float
+    pads: bool = True
 
     def of(self, kind: str) -> dict[int, Call]:
         """Return layer → call for one kind of attention."""
@@ -75,7 +79,7 @@ def from_json(value: Any) -> Plan | None:
     """Read a plan back; None where it is not one."""
     try:
         calls = tuple(Call(**call) for call in value["calls"])
-        return Plan(value["route"], calls, value["difference"], value["hidden_difference"])
+        return Plan(**{**value, "calls": calls})
     except (TypeError, KeyError):
         return None
 

@@ -88,8 +88,8 @@ def test_all_layouts_give_the_same_numbers(tmp_path, layout):
         assert np.array_equal(a.q, b.q)
 
 
-def test_one_start_token_where_the_tokenizer_adds_one(tmp_path):
-    """Case T3: Llama-like adds <s> once; others do not; a text's own <s> is told."""
+def test_T3_one_start_token_where_the_tokenizer_adds_one(tmp_path):
+    """Llama-like adds <s> once; others do not; a text's own <s> is told."""
     pytest.importorskip("transformers", reason="needs the extra 'models'")
     import transformers
 

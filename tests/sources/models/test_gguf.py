@@ -53,8 +53,8 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
-def test_dimensions_are_listed_fastest_first(tmp_path):
-    """Case W-s1: 4 × 10 with A[1][0] = 5 is listed 10 × 4."""
+def test_W_s1_dimensions_are_listed_fastest_first(tmp_path):
+    """4 × 10 with A[1][0] = 5 is listed 10 × 4."""
     matrix = np.zeros((4, 10), "<f4")
     matrix[1, 0] = 5
     file = read_gguf(

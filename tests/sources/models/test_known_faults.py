@@ -42,8 +42,8 @@ def rows(mask: torch.Tensor | None, length: int = 5) -> np.ndarray:
     return trace_heads(heads_of(mask, length=length))["output"][0]
 
 
-def test_rotary_positions_are_the_models_half_split():
-    """Case P3: x = [1, 2, 3, 4] at position 1, base 10000, as the library rotates it."""
+def test_P3_rotary_positions_are_the_models_half_split():
+    """X = [1, 2, 3, 4] at position 1, base 10000, as the library rotates it."""
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
     angle = torch.tensor([1.0, 0.01])
@@ -55,8 +55,8 @@ def test_rotary_positions_are_the_models_half_split():
     assert float((q * x).sum()) == pytest.approx(25.4020231, abs=1e-5)
 
 
-def test_a_window_of_three_shows_three_keys():
-    """Case P5: W keys, itself included; at or above L it is plain causal."""
+def test_P5_a_window_of_three_shows_three_keys():
+    """W keys, itself included; at or above L it is plain causal."""
     rule = masking.sliding_window_causal_mask_function(3)
     mask = make_mask(1, 5, 5, mask_function=rule)
     third, half = 1 / 3, 1 / 2
@@ -71,8 +71,8 @@ def test_a_window_of_three_shows_three_keys():
     assert np.allclose(rows(wide), causal)
 
 
-def test_softcap_comes_after_scale_and_before_the_mask():
-    """Case P7: scaled scores 100 and 60 under a cap of 50."""
+def test_P7_softcap_comes_after_scale_and_before_the_mask():
+    """Scaled scores 100 and 60 under a cap of 50."""
     k = torch.tensor([[[[200.0], [120.0]]]])
     q = torch.ones(1, 1, 2, 1)
     record = Record(0, torch.nn.Identity(), q, k, k, 0.5, mask=make_mask(1, 2, 2), softcap=50.0)
@@ -82,6 +82,60 @@ def test_softcap_comes_after_scale_and_before_the_mask():
     assert np.allclose(stages["weights"][0, 1], [0.9985265, 0.0014735], atol=1e-6)
     weights, _ = formula_rows(record)
     assert np.allclose(weights[0, 0, 1], [0.9985265, 0.0014735], atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [None, 0, 3, 100])
+def test_P5_windows_of_a_config(tmp_path: Path, window: int | None) -> None:
+    """0 and null are no window; others count the query itself."""
+    from attnviz.sources.transformers_ import open_model
+
+    folder = write_model(
+        tmp_path / "m", model_type="mistral", architectures=["MistralForCausalLM"],
+        sliding_window=window,
+    )  # fmt: skip
+    source = open_model(folder)
+    found: list[LayerHeads] = []
+    source.run(source.tokenize("hello world ! bear hello"), (0,), found.append)
+    assert found[0].visible == MaskRule(causal=True, window=window or None)
+    assert bool(source.info.notices) == (window == 0)
+    counts = trace_heads(found[0])["visible"][0].sum(-1).tolist()
+    assert counts == [min(i + 1, window or 99) for i in range(6)]
+
+
+@pytest.mark.parametrize("softcap", [0.0, -1.0, float("nan"), float("inf")])
+def test_P7_a_softcap_that_is_no_cap_is_refused(softcap: float) -> None:
+    from attnviz.errors import InputError
+    from attnviz.sources.models.capture import attention
+
+    q = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(InputError, match="it must be above 0"):
+        attention(torch.nn.Identity(), q, q, q, None, softcap=softcap)
+
+
+def test_P1_base_by_the_interface_equals_the_formula() -> None:
+    """BASE: what the fused kernel gives is weights · v, and both are the known numbers."""
+    q = torch.tensor([[[[1.0, 0], [0, 1], [1, 1]]]])
+    for mask, weights, output in (
+        (None, [0.2482551, 0.2482551, 0.5034898], [0.7517449, 0.7517449]),
+        (make_mask(1, 3, 3), [0.3302385, 0.6697615, 0], [0.3302385, 0.6697615]),
+    ):
+        record = Record(0, torch.nn.Identity(), q, q, q, 2**-0.5, mask=mask)
+        row = 2 if mask is None else 1
+        ours, blended = formula_rows(record)
+        assert torch.allclose(ours[0, 0, row], torch.tensor(weights), atol=1e-6)
+        assert torch.allclose(fused_output(record)[0, 0, row], torch.tensor(output), atol=1e-6)
+        assert torch.allclose(fused_output(record), blended, atol=1e-6)
+
+
+def test_P1_a_decoder_saved_with_default_settings(tmp_path: Path) -> None:
+    """No kernel to choose, no flag to set: weights, and the final states of the model itself."""
+    from attnviz.runs.pipeline import explain
+
+    trace = explain("hello world !", model=str(write_model(tmp_path / "m")), verify=True)
+    assert trace.stages["weights"].shape == (1, 1, 4, 4)
+    assert trace.checks["parity"] <= 1e-5
+    assert trace.checks["verified_weights"] <= 1e-5
+    assert trace.checks["verified_states"] <= 1e-4
 
 
 def test_a_rule_of_its_own_is_kept_by_index():

@@ -100,7 +100,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_label_is_never_empty_and_never_shows_the_tokenizers_marks(name):
+def test_T1_a_label_is_never_empty_and_never_shows_the_tokenizers_marks(name):
     tokens = tokens_of(FAMILIES[name](), TEXT)
     assert all(tokens.labels)
     assert len(tokens.labels) == len(tokens.ids) == len(tokens.spans) == len(tokens.special)
@@ -115,7 +115,7 @@ def test_ids_are_the_tokenizers_own(name):
 
 
 @pytest.mark.parametrize("name", ["byte-level", "byte-level, trimmed", "byte fallback"])
-def test_labels_put_together_are_the_text(name):
+def test_T1_labels_put_together_are_the_text(name):
     text = "Seán got it\nbear"
     tokens = tokens_of(FAMILIES[name](), text)
     words = [
@@ -138,7 +138,7 @@ def test_trimmed_offsets_do_not_lose_the_space():
     assert all(span[0] < span[1] for span in tokens.spans)
 
 
-def test_text_that_contains_the_marks_keeps_them():
+def test_T1_text_that_contains_the_marks_keeps_them():
     tokens = tokens_of(byte_level(), "Ġ▁")
     assert [label[0] for label in tokens.labels] == ["Ġ", "Ġ", "▁", "▁", "▁"]
 
@@ -163,7 +163,7 @@ def test_byte_fallback_shows_half_characters_and_the_newline():
     assert tokens.labels[-1] == "\n"
 
 
-def test_the_blank_before_the_first_word_is_shown_as_a_blank():
+def test_T1_the_blank_before_the_first_word_is_shown_as_a_blank():
     encoding = SimpleNamespace(
         ids=[29871, 306, 3082],
         tokens=["▁", "I", "▁like"],

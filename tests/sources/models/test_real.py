@@ -97,8 +97,8 @@ def test_parity_with_the_model_that_is_running(model):
         assert parity(heads, reference.trace_heads(heads)["output"]) <= 2e-6
 
 
-def test_verification_against_the_model_left_untouched(model):
-    """Case P1: the folder's defaults give no weights at all; ours are those of eager attention."""
+def test_P1_verification_against_the_model_left_untouched(model):
+    """The folder's defaults give no weights at all; ours are those of eager attention."""
     _, source = model
     found = verify(source, source.tokenize(SENTENCE), attend.trace_heads)
     assert found.holds
@@ -122,8 +122,8 @@ def test_masks_and_steps(model):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_batch_gives_the_numbers_of_single_runs(model, side):
-    """Case P9, with the case's own sentences."""
+def test_P9_a_batch_gives_the_numbers_of_single_runs(model, side):
+    """The case's own two sentences."""
     _, source = model
     texts = ["cats sleep", "A cute teddy bear is reading today"]
     tokens = [source.tokenize(text) for text in texts]
@@ -136,8 +136,8 @@ def test_a_batch_gives_the_numbers_of_single_runs(model, side):
             assert np.abs(a - b).max() <= 5e-6
 
 
-def test_generated_rows_stack_to_one_causal_map(smollm2):
-    """Case P-s1: 6 tokens and 24 more make 30; the rows of every step are those of one run."""
+def test_P_s1_generated_rows_stack_to_one_causal_map(smollm2):
+    """6 tokens and 24 more make 30; the rows of every step are those of one run."""
     source = opened(smollm2)
     prompt = source.tokenize(SENTENCE)
     written = source.generate(prompt, 24)
@@ -186,8 +186,8 @@ def test_a_text_too_long_is_refused_with_both_numbers_or_cut(minilm):
         open_model(minilm, max_tokens=2).tokenize("bear")
 
 
-def test_the_model_pads_to_nothing(minilm):
-    """Case T-s1: the file asks for 128 ids; the sentence has 8."""
+def test_T_s1_the_model_pads_to_nothing(minilm):
+    """The file asks for 128 ids; the sentence has 8."""
     source = opened(minilm)
     assert len(source.tokenize(SENTENCE)) == 8
     assert {h.n_queries for h in run(source, SENTENCE)} == {8}
@@ -208,8 +208,8 @@ def test_a_second_opening_needs_no_self_check(minilm, monkeypatch):
     assert open_model(minilm).plan.route == "interface"
 
 
-def test_texts_of_every_kind_are_read(minilm):
-    """Case T5."""
+def test_T5_texts_of_every_kind_are_read(minilm):
+    """Accents, emoji, private characters and half surrogates."""
     source = opened(minilm)
     tokens = source.tokenize("great breakfasts in a nice furnished cafè, slightly bohemian.")
     at = tokens.labels.index("cafè")
