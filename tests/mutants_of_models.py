@@ -174,7 +174,7 @@ def tokenizer(folder: Path, draw: random.Random) -> Callable[[], Any]:
 def main(kind: str, count: int, seed: int) -> dict[str, Any]:
     from attnviz.errors import AttnvizError
 
-    found: dict[str, Any] = {"opened": 0, "refused": 0, "faults": [], "slowest_s": 0.0}
+    found: dict[str, Any] = {"opened": 0, "refused": 0, "faults": [], "heavy": [], "slowest_s": 0.0}
     make = {"gguf": gguf, "config": config, "tokenizer": tokenizer}[kind]
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as made:
@@ -183,7 +183,7 @@ def main(kind: str, count: int, seed: int) -> dict[str, Any]:
             from attnviz.sources.transformers_ import open_model
 
             open_model(folder)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        highest = before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for number in range(count):
             draw = random.Random(f"{kind} {seed} {number}")
             work = make(folder, draw)
@@ -199,7 +199,12 @@ def main(kind: str, count: int, seed: int) -> dict[str, Any]:
                 if isinstance(fault, KeyboardInterrupt):
                     raise
                 found["faults"].append(f"{number}: {type(fault).__name__}: {fault}"[:300])
-            found["slowest_s"] = max(found["slowest_s"], time.perf_counter() - start)
+            took = time.perf_counter() - start
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            if took > 2 or peak - highest > 200 << 10:
+                found["heavy"].append(f"{number}: {took:.1f} s, {(peak - highest) >> 10} MB")
+            highest = max(highest, peak)
+            found["slowest_s"] = max(found["slowest_s"], took)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return {**found, "grown_mb": grown / 1024}
 

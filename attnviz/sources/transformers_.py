@@ -34,7 +34,7 @@ from attnviz.sources.models.loading import (
     max_positions,
     width_of,
 )
-from attnviz.sources.models.padding import pad, takes_padding
+from attnviz.sources.models.padding import check_known, pad, takes_padding
 from attnviz.sources.models.tokenizer import ModelTokenizer, open_tokenizer
 from attnviz.sources.models.writing import append, decoder_tokens, write_on
 from attnviz.sources.tokenize import clean
@@ -224,6 +224,8 @@ class TransformersSource:
             return
         longest = max(len(tokens) for tokens in texts)
         self._check_length(longest)
+        for tokens in texts:
+            check_known(self.loaded, tokens)
         if self.plan.route == "tap":
             tap.check_length(longest, self.files.name)
         if not self.plan.pads and any(len(tokens) != longest for tokens in texts):

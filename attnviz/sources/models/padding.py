@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from attnviz.errors import InputError
 from attnviz.records import Tokens
 from attnviz.sources.models.loading import Loaded
 from attnviz.sources.models.planning import TOLERANCE, switch
@@ -56,6 +57,23 @@ def pad(texts: Sequence[Tokens], pad_id: int, side: str) -> Padded:
         for tokens, start in zip(texts, starts)
     ]
     return Padded(ids, [(start, start + len(tokens)) for tokens, start in zip(texts, starts)])
+
+
+def check_known(loaded: Loaded, tokens: Tokens) -> None:
+    """Refuse an id that a model has no vector for: its tokenizer is another model's.
+
+    Raises
+    ------
+    InputError
+        Names the token and both numbers.
+    """
+    table = getattr(loaded.body.get_input_embeddings(), "num_embeddings", None)
+    place = max(range(len(tokens)), key=lambda i: tokens.ids[i])
+    if isinstance(table, int) and tokens.ids[place] >= table:
+        raise InputError(
+            f"the token {tokens.pieces[place]!r} has the id {tokens.ids[place]}, but the model has "
+            f"vectors for {table}: its tokenizer belongs to another model"
+        )
 
 
 def takes_padding(loaded: Loaded) -> bool:

@@ -23,6 +23,7 @@ from attnviz.sources.tokenize import cut_text
 
 _MAX_BYTES = 64 << 20
 _MAX_PADDING = 1 << 20
+_SPARE_IDS = 1 << 16
 _PROBE = "a"
 T = TypeVar("T")
 
@@ -126,6 +127,7 @@ def open_tokenizer(folder: Path) -> ModelTokenizer:
         )
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    check_ids(folder.name, tokenizer)
     return describe(tokenizer, notices)
 
 
@@ -136,6 +138,17 @@ def describe(tokenizer: Any, notices: tuple[str, ...] = ()) -> ModelTokenizer:
     digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
     name = f"{family_name(family)}, adds {added_by(probe)}"
     return ModelTokenizer(tokenizer, family, name, digest, notices)
+
+
+def check_ids(name: str, tokenizer: Any) -> None:
+    """Refuse ids far beyond the number of words: the library makes lists up to the largest."""
+    ids = guard(name, lambda: tokenizer.get_vocab(with_added_tokens=True)).values()
+    limit = 8 * len(ids) + _SPARE_IDS
+    if max(ids, default=0) > limit:
+        raise InputError(
+            f"the tokenizer of {name} has {len(ids)} words and the id {max(ids)}: at most {limit} "
+            "is believed"
+        )
 
 
 def check_files(folder: Path) -> None:
@@ -168,6 +181,7 @@ def open_raw(path: Path) -> Any:
     padding = tokenizer.padding or {}
     if (padding.get("length") or 0) > _MAX_PADDING:
         raise InputError(f"{path.name} pads every text to {padding['length']} tokens")
+    check_ids(path.name, tokenizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

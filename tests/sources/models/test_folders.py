@@ -270,6 +270,26 @@ def test_a_damaged_tokenizer_is_one_line(tmp_path):
         open_raw(folder / "tokenizer.json")
 
 
+def test_ids_that_fit_no_model_are_refused(tmp_path):
+    pytest.importorskip("transformers", reason="needs the extra 'models'")
+    from attnviz.sources.models.tokenizer import open_raw
+    from attnviz.sources.transformers_ import open_model
+
+    folder = write_model(tmp_path / "tiny")
+    path = folder / "tokenizer.json"
+    sound = path.read_text()
+    path.write_text(
+        sound.replace('"bear":6', '"bear":2147483648').replace('"bear": 6', '"bear": 2147483648')
+    )
+    with pytest.raises(InputError, match="the id 2147483648: at most"):
+        open_raw(path)
+    path.write_text(sound.replace('"bear":6', '"bear":60').replace('"bear": 6', '"bear": 60'))
+    source = open_model(folder)
+    source.run(source.tokenize("hello"), (0,), lambda heads: None)
+    with pytest.raises(InputError, match="'bear' has the id 60, but the model has vectors for 60"):
+        source.run(source.tokenize("hello bear"), (0,), lambda heads: None)
+
+
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'attnviz\[models\]'"):
