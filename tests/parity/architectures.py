@@ -351,7 +351,7 @@ ARCHITECTURES = (
         "ConvBertConfig",
         sizes(embedding_size=32),
         route="tap",
-        features="half of its heads; the rest are convolutions",
+        features="half of its heads, the rest are convolutions; one text at a time",
     ),
 )
 """Text models; ``route`` says how each is read."""
