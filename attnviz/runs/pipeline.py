@@ -209,8 +209,10 @@ def note_overrides(
         trace = replace(trace, notices=(*trace.notices, told))
     is_causal = own.visible.causal if causal is None else causal
     rules = ["causal: no key after the query"] if is_causal else []
-    if window:
-        rules.append(f"window: {window} keys, itself included")
+    if window or own.visible.window:
+        rules.append(f"window: {window or own.visible.window} keys, itself included")
+    if own.visible.chunk:
+        rules.append(f"chunks of {own.visible.chunk}: a query sees its own")
     if rules:
         notes["mask"] = ", ".join(rules)
     return replace(trace, run=replace(trace.run, overrides=notes))

@@ -68,7 +68,9 @@ def decoder_tokens(
     begin = Tokens("", (start,), (word,), (word,), (None,), (True,))
     if target is None:
         if not loaded.model.can_generate():
-            raise UsageError("this model writes nothing itself: give the decoder's text")
+            raise UsageError(
+                "this model writes nothing itself: give the decoder's text with --decoder-text"
+            )
         return append(tokenizer, begin, write_on(loaded, tokens.ids, MAX_DECODER_TOKENS))
     text, notices = clean(target)
     given = tokenizer.tokenize(text)
