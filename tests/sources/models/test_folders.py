@@ -159,10 +159,10 @@ def test_quotes_without_end_take_no_time(tmp_path):
     import time
 
     (tmp_path / "config.json").write_text('{"a": "' + '\\"' * 200_000)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError, match="is not JSON"):
         read_config(tmp_path)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_a_config_larger_than_its_weights_is_refused_before_anything_is_made(tmp_path):

@@ -129,10 +129,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused_at_once(tmp_path, name):
     data, message = HOSTILE[name]
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError, match=message):
         read_gguf(write(tmp_path / "a.gguf", data))
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 SOUND = gguf(
