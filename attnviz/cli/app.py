@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attnviz.cli import compare, doctor, explain, heads, heatmap, page, summary, view, weights
+from attnviz.cli import compare, cost, doctor, explain, heads, heatmap, page, summary, view, weights
 
 app = typer.Typer(
     name="attnviz",
@@ -24,6 +24,7 @@ app.command("page", epilog=page.EXAMPLES)(page.page)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
 app.command("summary", epilog=summary.EXAMPLES)(summary.summary)
+app.command("cost", epilog=cost.EXAMPLES)(cost.cost)
 app.add_typer(weights.app, name="weights")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 

@@ -295,6 +295,24 @@ BudgetOption = Annotated[
     float,
     typer.Option("--budget", metavar="MB", min=0.1, max=1000, help="The most a page may take."),
 ]
+FirstLengthOption = Annotated[
+    int, typer.Option("--from", metavar="L", min=16, help="Shortest text, in tokens.")
+]
+LastLengthOption = Annotated[
+    int,
+    typer.Option("--to", metavar="L", min=16, help="Longest text; each is twice the one before."),
+]
+PlainCausalOption = Annotated[bool, typer.Option("--causal", help="No query sees a later key.")]
+MaxMemoryOption = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        "--max-memory", metavar="GB", min=0.01, help="Run nothing that needs more; half of what is "
+        "free by default.", show_default=False,
+    ),
+]  # fmt: skip
+MaxSecondsOption = Annotated[
+    float, typer.Option("--max-seconds", metavar="S", min=1, help="For all measurements together.")
+]
 RowsOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
