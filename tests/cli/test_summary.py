@@ -163,3 +163,19 @@ def test_a_model_is_streamed_layer_by_layer_with_its_parity(
     np.testing.assert_allclose(found, expected, atol=1e-5)
     one = cli("summary", SENTENCE, "-m", model, "-l", "1", "-H", "0", "--width", "80")
     assert "output equal to the model's own within" in " ".join(one.out.split())
+
+
+def test_a_heatmap_above_the_dense_limit_is_streamed_and_says_so(
+    cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("attnviz.runs.pipeline.DENSE_MAX_CELLS", 10**4)
+    path = tmp_path / "h.png"
+    done = cli("heatmap", LONG, "-o", str(path))
+    assert done.code == 0, done.err
+    assert "streamed, and pooled by the largest" in done.err
+    assert path.read_bytes().startswith(b"\x89PNG")
+    shown = cli("heatmap", LONG, "--width", "80")
+    assert "pooled weights (max) · L0.H0" in shown.out
+    scores = cli("heatmap", LONG, "--stage", "scores")
+    assert scores.code == 4
+    assert "attnviz summary, which takes any length" in scores.err
