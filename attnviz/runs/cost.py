@@ -25,6 +25,9 @@ METHODS = ("naive", "fused", "stream")
 _FIT_FROM = 8192
 _FEWEST = 3
 _START_S = 3.0
+_LONGEST_S = 20.0
+_RUNS = 1.5
+"""Short work is run several times, long work once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +195,11 @@ def _measure(
     last = next((one for one in reversed(before) if one.method == row.method), None)
     if last is not None and last.skipped:
         return _skip(row, "the length before was left out already")
-    expected = 4 * last.seconds if last is not None and last.seconds else 0.0
+    expected = 4 * _RUNS * last.seconds if last is not None and last.seconds else 0.0
     if expected + _START_S > left:
         return _skip(row, f"it would take about {expected:.0f} s, {max(0, left):.0f} s are left")
     words = [row.method, str(row.length), str(d_k), "causal" if causal else "plain"]
+    words.append(str(min(_LONGEST_S, left / 2)))
     command = [sys.executable, "-m", "attnviz.runs.cost_child", *words]
     try:
         done = subprocess.run(
