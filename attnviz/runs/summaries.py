@@ -29,6 +29,7 @@ SHOWN = tuple(figure for figure in FIGURES if figure != "output")
 """What a summary holds: z of every token is left out, nobody reads it and it is the largest."""
 
 _PROBED_MULTIPLY_ADDS = 10**10
+_SLOWLY_CUT = 1_000_000
 _PROBE_TOKENS = 3072
 _USUAL_RATE = 2e10
 
@@ -288,6 +289,8 @@ def _open(
 
     place = choose_device(device)
     kind = choose_dtype(dtype, device=place)
+    if len(text) > _SLOWLY_CUT:
+        origin.get("notify", lambda _: None)(f"cutting {len(text):,} characters into tokens")
     opened = open_text(text, layer=layer, device=device, dtype=dtype, **origin)
     info, layers, factor = opened.source.info, opened.layers, parse_scale(scale)
     if opened.model is not None:
