@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnviz.cli import groups as g
+from attnviz.cli import long_options as long
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ Examples:
 @g.grouped
 def cost(
     *,
-    first: o.FirstLengthOption = 1024,
-    last: o.LastLengthOption = 16384,
+    first: long.FirstLengthOption = 1024,
+    last: long.LastLengthOption = 16384,
     d_k: o.DkOption = 64,
-    causal: o.PlainCausalOption = False,
-    max_memory: o.MaxMemoryOption = None,
-    max_seconds: o.MaxSecondsOption = 60.0,
+    causal: long.PlainCausalOption = False,
+    max_memory: long.MaxMemoryOption = None,
+    max_seconds: long.MaxSecondsOption = 60.0,
     target: g.Target,
     picture: g.Picture,
     look: g.Look,

@@ -295,45 +295,6 @@ BudgetOption = Annotated[
     float,
     typer.Option("--budget", metavar="MB", min=0.1, max=1000, help="The most a page may take."),
 ]
-FirstLengthOption = Annotated[
-    int, typer.Option("--from", metavar="L", min=16, help="Shortest text, in tokens.")
-]
-LastLengthOption = Annotated[
-    int,
-    typer.Option("--to", metavar="L", min=16, help="Longest text; each is twice the one before."),
-]
-PlainCausalOption = Annotated[bool, typer.Option("--causal", help="No query sees a later key.")]
-MaxMemoryOption = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        "--max-memory", metavar="GB", min=0.01, help="Run nothing that needs more; half of what is "
-        "free by default.", show_default=False,
-    ),
-]  # fmt: skip
-MaxSecondsOption = Annotated[
-    float, typer.Option("--max-seconds", metavar="S", min=1, help="For all measurements together.")
-]
-RowsOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--rows", metavar="A-B", help="Exact weights of these queries, both ends included.",
-        show_default=False,
-    ),
-]  # fmt: skip
-KeysOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--keys", metavar="A-B", help="Exact weights on these keys, both ends included.",
-        show_default=False,
-    ),
-]  # fmt: skip
-LinksOption = Annotated[int, typer.Option("--links", min=1, help="Links kept for each query.")]
-MapSizeOption = Annotated[
-    int, typer.Option("--map", metavar="R", min=1, max=4096, help="Cells along a side of the map.")
-]
-PoolOption = Annotated[
-    str, typer.Option("--pool", metavar="max|mean", help="What a cell of the map shows.")
-]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 

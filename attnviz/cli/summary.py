@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from attnviz.cli import groups as g
+from attnviz.cli import long_options as long
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -24,11 +25,11 @@ _SLOW_S = 3.0
 def summary(
     *,
     origin: g.LongOrigin,
-    rows: o.RowsOption = None,
-    keys: o.KeysOption = None,
-    links: o.LinksOption = 8,
-    map_size: o.MapSizeOption = 128,
-    pool: o.PoolOption = "max",
+    rows: long.RowsOption = None,
+    keys: long.KeysOption = None,
+    links: long.LinksOption = 8,
+    map_size: long.MapSizeOption = 128,
+    pool: long.PoolOption = "max",
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
