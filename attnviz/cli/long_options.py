@@ -10,6 +10,11 @@ from typing import Annotated, Optional
 
 import typer
 
+EachHeadOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("-H", "--head", metavar="N|all|A-B", help="Which heads; all by default.",
+                 show_default=False),
+]  # fmt: skip
 FirstLengthOption = Annotated[
     int, typer.Option("--from", metavar="L", min=16, help="Shortest text, in tokens.")
 ]
