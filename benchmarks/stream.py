@@ -76,22 +76,26 @@ def naive_matrix(q_LE: Any, k_SE: Any, v_SF: Any, *, causal: bool) -> object:
     return weights_LS @ v_SF, entropy_L, weights_LS.topk(8), weights_LS.sum(0)
 
 
-def time_length(length: int, rounds: int) -> dict[str, list[float]]:
-    """Time every case of one length in turn; seconds per round, the first round left out."""
+def time_length(length: int, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Time every case of one length in turn: (seconds, CPU seconds) per round, but the first.
+
+    On a machine that others use too, CPU seconds of all threads tell more than the clock.
+    """
     runs = {}
     for causal in (False, True):
         suffix = ", causal" if causal else ""
         names = [FUSED, *([NAIVE] if length <= NAIVE_UP_TO else []), *CASES]
         for name in names:
             runs[name + suffix] = make_case(name, length, causal=causal)
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
         for name, run in runs.items():
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             run()
             if turn:
-                seconds[name].append(time.perf_counter() - started)
-    return seconds
+                used = time.process_time() - cpu_started
+                times[name].append((time.perf_counter() - started, used))
+    return times
 
 
 def peak_mib(name: str, length: int, *, causal: bool) -> float:
@@ -145,8 +149,14 @@ def measure(max_length: int, rounds: int, *, with_memory: bool) -> dict[str, Any
             break
         found["lengths"].append(length)
         turns = rounds if length <= 16384 else max(2, rounds // 2)
-        seconds = time_length(length, turns)
-        medians = {name: statistics.median(times) for name, times in seconds.items()}
+        times = time_length(length, turns)
+        medians, cpu = (
+            {
+                name: statistics.median(pair[which] for pair in pairs)
+                for name, pairs in times.items()
+            }
+            for which in (0, 1)
+        )
         for name, median in medians.items():
             plain, comma, _ = name.partition(", causal")
             row = {
@@ -154,8 +164,10 @@ def measure(max_length: int, rounds: int, *, with_memory: bool) -> dict[str, Any
                 "causal": bool(comma),
                 "length": length,
                 "seconds": median,
-                "best_s": min(seconds[name]),
+                "best_s": min(pair[0] for pair in times[name]),
+                "cpu_s": cpu[name],
                 "ratio": median / medians[FUSED],
+                "cpu_ratio": cpu[name] / cpu[FUSED],
                 "limit": None if comma else LIMITS.get((plain, length)),
             }
             if comma and plain in CASES:
@@ -197,6 +209,8 @@ def table(found: dict[str, Any]) -> str:
     for causal in (False, True):
         for name in (FUSED, NAIVE, *CASES):
             lines.append(line(name, causal, "ratio", "{:.2f}"))
+    lines += ["", head.replace("×", "CPU ×"), lines[1]]
+    lines += [line(name, False, "cpu_ratio", "{:.2f}") for name in (FUSED, *CASES)]
     lines += ["", head.replace("× fused kernel", "seconds"), lines[1]]
     lines += [line(name, False, "seconds", "{:.3f}") for name in (FUSED, NAIVE, "everything")]
     lines += ["", head.replace("× fused kernel", "causal / plain"), lines[1]]

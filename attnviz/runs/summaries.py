@@ -347,7 +347,10 @@ def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int)
             "or fewer heads (--head)"
         )
     multiply_adds = plan.multiply_adds * len(asked.layers)
-    seconds = multiply_adds / _rate(asked, sizes, figures, multiply_adds)
+    # a block reaches as many keys beyond its rows' own as it has rows: all that a narrow window costs
+    reach = plan.multiply_adds / (len(asked.heads) * n_queries * (info.d_k + info.d_v))
+    beside = 1 + min(plan.n_rows, n_keys) / max(reach, 1.0)
+    seconds = multiply_adds * beside / _rate(asked, sizes, figures, multiply_adds)
     return Work(
         n_queries, len(asked.layers), len(asked.heads), multiply_adds, memory_bytes, seconds
     )
