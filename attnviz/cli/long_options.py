@@ -33,6 +33,13 @@ MaxMemoryOption = Annotated[
 MaxSecondsOption = Annotated[
     float, typer.Option("--max-seconds", metavar="S", min=1, help="For all measurements together.")
 ]
+FiguresOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--figures", metavar="NAME,...", help="Only these, which is quicker: entropy, links, "
+        "received, distance, first, map.", show_default=False,
+    ),
+]  # fmt: skip
 RowsOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(

@@ -96,7 +96,7 @@ def test_wrong_lengths_and_bounds(cli: Callable[..., Result]) -> None:
     assert "nothing fits the bounds" in none.err
 
 
-@pytest.mark.parametrize("method", cost.METHODS)
+@pytest.mark.parametrize("method", ["naive", "stream"])
 def test_a_fresh_process_measures_near_the_prediction(method: str) -> None:
     command = [sys.executable, "-m", "attnviz.runs.cost_child", method, "2048", "64", "causal", "1"]
     done = subprocess.run(command, capture_output=True, check=True)

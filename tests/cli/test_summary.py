@@ -52,6 +52,14 @@ def test_screens_say_where_heads_look(cli: Callable[..., Result]) -> None:
     assert re.search(r"\w \[(old|man|sea|river|bank|went|and|the|to)\] ?\w", done.out)
 
 
+def test_fewer_figures_are_shown_alone(cli: Callable[..., Result]) -> None:
+    done = cli("summary", SENTENCE, "--figures", "entropy, links", "-f", "json")
+    head = json.loads(done.out)["heads"][0]
+    assert set(head) == {"layer", "head", "entropy_bits", "links"}
+    assert "strongest links" in cli("summary", SENTENCE, "--figures", "links").out
+    assert "did you mean 'entropy'" in cli("summary", SENTENCE, "--figures", "entropie").err
+
+
 def test_many_heads_are_a_table_and_thumbnails(cli: Callable[..., Result]) -> None:
     done = cli("summary", SENTENCE, "-w", "random", "--n-heads", "6", "--width", "100")
     assert done.code == 0, done.err
