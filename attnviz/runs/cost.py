@@ -40,8 +40,8 @@ class Measured:
         Predicted: a multiplication and an addition count as two.
     predicted_bytes
         Memory beyond q, k, v that the method needs by its design.
-    seconds, peak_bytes
-        Measured, the best of up to 7 runs; None where not, ``skipped`` says why.
+    seconds, cpu_seconds, peak_bytes
+        Measured by the clock, and of all threads together (what others do on the machine counts less); the best of up to 7 runs; None where not, ``skipped`` says why.
     """
 
     length: int
@@ -49,6 +49,7 @@ class Measured:
     operations: int
     predicted_bytes: int
     seconds: float | None = None
+    cpu_seconds: float | None = None
     peak_bytes: int | None = None
     skipped: str = ""
 
@@ -224,6 +225,7 @@ def _measure(
         row.operations,
         row.predicted_bytes,
         seconds=min(found["seconds"]),
+        cpu_seconds=min(found["cpu_seconds"]),
         peak_bytes=found["peak_bytes"],
     )
 
@@ -243,19 +245,20 @@ def fit(rows: Sequence[Measured]) -> tuple[Exponent, ...]:
     >>> [(one.what, round(one.power, 6), one.n_points) for one in fit(rows)]
     [('time', 2.0, 3)]
     """
+    fields = {"time": "seconds", "CPU time": "cpu_seconds", "memory": "peak_bytes"}
     found: list[Exponent] = []
     for method in dict.fromkeys(row.method for row in rows):
-        for what in ("time", "memory"):
+        for what, name in fields.items():
             points = [
                 (row.length, float(value))
                 for row in rows
-                if row.method == method
-                and (value := row.seconds if what == "time" else row.peak_bytes)
+                if row.method == method and (value := getattr(row, name))
             ]
             long = [point for point in points if point[0] >= _FIT_FROM]
             points = long if len(long) >= _FEWEST else points[-_FEWEST:]
             if len(points) >= _FEWEST:
-                found.append(Exponent(method, what, *_slope(points), len(points), points[0][0]))
+                slope = _slope(points)
+                found.append(Exponent(method, what, *slope, len(points), points[0][0]))
     return tuple(found)
 
 

@@ -1,7 +1,7 @@
 """Measure one way to compute attention at one length, in a process of its own.
 
 Run by ``runs.cost``: ``python -m attnviz.runs.cost_child METHOD LENGTH D_K CAUSAL SECONDS``. Prints
-one line of JSON: seconds of every run, and the peak memory of the first above its state with q, k, v.
+one line of JSON: seconds of every run by the clock and of all threads, and the peak memory of the first above its state with q, k, v.
 """
 
 from __future__ import annotations
@@ -86,15 +86,18 @@ def main(method: str, length: int, d_k: int, causal: bool, most_s: float) -> Non
     forget_peak()
     before = memory_bytes("VmRSS")
     seconds: list[float] = []
+    cpu_seconds: list[float] = []
     peak: int | None = None
     while _wants_more(seconds, most_s):
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         run()
         seconds.append(time.perf_counter() - started)
+        cpu_seconds.append(time.process_time() - cpu_started)
         if len(seconds) == 1 and before is not None:
             after = memory_bytes("VmHWM")
             peak = None if after is None else max(0, after - before)
-    sys.stdout.write(json.dumps({"seconds": seconds, "peak_bytes": peak}) + "\n")
+    answer = {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": peak}
+    sys.stdout.write(json.dumps(answer) + "\n")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         method, length = command[3], int(command[4])
         asked.append(command)
         peak = 8 * length**2 if method == "naive" else 300 * length
-        answer = {"seconds": [length**2 / 1e9, length**2 / 2e9], "peak_bytes": peak}
+        seconds = [length**2 / 1e9, length**2 / 2e9]
+        answer = {"seconds": seconds, "cpu_seconds": seconds, "peak_bytes": peak}
         return subprocess.CompletedProcess(command, 0, json.dumps(answer).encode(), b"")
 
     monkeypatch.setattr(cost.subprocess, "run", run)
