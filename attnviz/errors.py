@@ -11,6 +11,7 @@ each error, which are known where it is raised.
     ├── InputError                3  a text, file or model cannot be read
     │   └── WeightsError          3  a weight file is not what it should be
     └── ResourceError             4  memory, device or disk
+        └── TooLong               4  more tokens than every cell is held for
 
 A message is one line: what is wrong (with the value) · what was expected · what to do.
 """
@@ -50,3 +51,7 @@ class ResourceError(AttnvizError):
     """Memory, device or disk does not allow it."""
 
     exit_code = 4
+
+
+class TooLong(ResourceError):
+    """A text too long for every cell to be held at once; a streamed summary takes any length."""

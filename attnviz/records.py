@@ -37,7 +37,7 @@ class Tokens:
     ids: tuple[int, ...]
     pieces: tuple[str, ...]
     labels: tuple[str, ...]
-    spans: tuple[Span | None, ...]
+    spans: Sequence[Span | None]
     special: tuple[bool, ...]
     notices: tuple[str, ...] = ()
 

@@ -8,6 +8,7 @@ import typer
 
 from attnviz.cli import (
     compare,
+    cost,
     doctor,
     explain,
     heads,
@@ -35,6 +36,7 @@ app.command("page", epilog=page.EXAMPLES)(page.page)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
 app.command("summary", epilog=summary.EXAMPLES)(summary.summary)
+app.command("cost", epilog=cost.EXAMPLES)(cost.cost)
 app.add_typer(weights.app, name="weights")
 app.add_typer(model.app, name="model")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)

@@ -12,6 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from attnviz.cli import long_options as long
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ class Origin(Choice, Place, TextInput):
 
 @dataclass(frozen=True, slots=True)
 class LongOrigin(Origin):
-    """The same for commands that stream: in float32 where nothing else is asked for."""
+    """The same for commands that stream: all heads, in float32, where nothing else is asked for."""
 
+    head: long.EachHeadOption = None
     dtype: o.DtypeOption = "float32"
 
 

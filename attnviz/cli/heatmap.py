@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from attnviz.cli import groups as g
 from attnviz.cli import options as o
+
+if TYPE_CHECKING:
+    from attnviz.render.shapes import Document
 
 EXAMPLES = """\b
 Examples:
@@ -31,7 +36,7 @@ def heatmap(
     several heads there is a panel each, all on one scale. Long texts are pooled by the largest.
     """
     from attnviz.cli.emit import choose_format, emit, say_notices
-    from attnviz.errors import UsageError
+    from attnviz.errors import TooLong, UsageError
 
     screen = look.screen(picture=picture)
     choose_format(target)
@@ -42,8 +47,36 @@ def heatmap(
     from attnviz.runs import pipeline
 
     o.check_choice("stage", stage, view.STAGES)
-    trace = pipeline.explain(text, **origin.settings(talk), token=token)
+    settings = origin.settings(talk)
+    try:
+        trace = pipeline.explain(text, **settings, token=token)
+    except TooLong as fault:
+        if stage != "weights" or token or origin.words or origin.head == "mean":
+            raise
+        emit(_pooled(text, settings, talk, fault, most), target, screen, talk)
+        return
     if token and not trace.ranking:
         raise UsageError("a heatmap shows every query: --token only tells --head auto what to ask")
     say_notices(trace.notices, talk)
     emit(view.view(trace, stage=stage, most=most), target, screen, talk)
+
+
+def _pooled(
+    text: str, settings: dict[str, Any], talk: g.Talk, fault: Exception, most: float | None
+) -> Document:
+    """Stream a text that is too long for every cell to be held, and say so."""
+    from attnviz.cli.emit import say_notices
+    from attnviz.cli.summary import stream_text
+    from attnviz.render.views.summary import view_map
+
+    why = str(fault).partition(":")[0]
+    told = [f"{why}, too many to hold: streamed, and pooled by the largest"]
+    if settings["head"] in (None, "auto"):
+        settings["head"] = "0"
+        if settings["model"] is not None and settings["layer"] is None:
+            settings["layer"] = "0"
+            told.append("no head is chosen for a text this long: L0.H0; see --layer and --head")
+    say_notices(told, talk)
+    found = stream_text(text, settings, talk, map_size=256, figures=("map",))
+    say_notices(found.notices, talk)
+    return view_map(found, most=most)

@@ -295,27 +295,6 @@ BudgetOption = Annotated[
     float,
     typer.Option("--budget", metavar="MB", min=0.1, max=1000, help="The most a page may take."),
 ]
-RowsOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--rows", metavar="A-B", help="Exact weights of these queries, both ends included.",
-        show_default=False,
-    ),
-]  # fmt: skip
-KeysOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--keys", metavar="A-B", help="Exact weights on these keys, both ends included.",
-        show_default=False,
-    ),
-]  # fmt: skip
-LinksOption = Annotated[int, typer.Option("--links", min=1, help="Links kept for each query.")]
-MapSizeOption = Annotated[
-    int, typer.Option("--map", metavar="R", min=1, max=4096, help="Cells along a side of the map.")
-]
-PoolOption = Annotated[
-    str, typer.Option("--pool", metavar="max|mean", help="What a cell of the map shows.")
-]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from attnviz.cli import groups as g
+from attnviz.cli import long_options as long
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -24,11 +25,12 @@ _SLOW_S = 3.0
 def summary(
     *,
     origin: g.LongOrigin,
-    rows: o.RowsOption = None,
-    keys: o.KeysOption = None,
-    links: o.LinksOption = 8,
-    map_size: o.MapSizeOption = 128,
-    pool: o.PoolOption = "max",
+    rows: long.RowsOption = None,
+    keys: long.KeysOption = None,
+    figures: long.FiguresOption = None,
+    links: long.LinksOption = 8,
+    map_size: long.MapSizeOption = 128,
+    pool: long.PoolOption = "max",
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
@@ -62,7 +64,13 @@ def summary(
         say_notices(rectangle.notices, talk)
         emit(view.view_rectangle(rectangle), target, screen, talk)
         return
-    found = stream_text(text, origin.settings(talk), talk, n_links=links, map_size=map_size)
+    from attnviz.runs.summaries import SHOWN
+
+    wanted = tuple(name.strip() for name in figures.split(",")) if figures else SHOWN
+    for name in wanted:
+        o.check_choice("figures", name, SHOWN)
+    how = {"figures": wanted, "n_links": links, "map_size": map_size}
+    found = stream_text(text, origin.settings(talk), talk, **how)
     say_notices(found.notices, talk)
     emit(view.view(found, pool=pool), target, screen, talk)
 

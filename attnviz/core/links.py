@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import torch
 
+_RUN = 8
 WINDOW = 64
 """Keys per window: pieces begin at multiples of it and are padded to multiples of it."""
 
@@ -100,6 +101,22 @@ def window_tops(piece_BT: torch.Tensor) -> torch.Tensor:
 
 def first_largest(a_BN: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return places and values of the k largest numbers of every row, ties by place.
+
+    Numbers are not negative. Long rows are cut into short runs first, by the same argument as
+    above: only the k best runs are looked into.
+    """
+    n_runs, rest = divmod(a_BN.shape[1], _RUN)
+    if rest or n_runs <= max(k, _RUN - 1):
+        return _first_largest_of_few(a_BN, k)
+    runs_BNR = a_BN.contiguous().view(len(a_BN), n_runs, _RUN)
+    best_BK = first_largest(runs_BNR.amax(-1), k)[0].sort(-1).values
+    held_BC = runs_BNR.gather(1, best_BK[..., None].expand(-1, -1, _RUN)).flatten(1)
+    place_BK, values_BK = _first_largest_of_few(held_BC, k)
+    return best_BK.gather(1, place_BK // _RUN) * _RUN + place_BK % _RUN, values_BK
+
+
+def _first_largest_of_few(a_BN: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Select from short rows.
 
     float32 numbers that are not negative keep their order as integers, so value and place go
     into one 64-bit key: no ties are left, and selection needs no stable sort.

@@ -101,7 +101,8 @@ def plan_stream(
         rows = _between(free / 8 / (usual * size * 4), 16, 4096)
     tile = _windows(min(tile or usual, n_keys))
     rows = min(n_rows or rows, n_queries)
-    packed = n_keys >= tile and can_pack(device, sum_dtype(dtype))
+    # only whole tiles take the packed route, and a narrow window never spans one
+    packed = reach >= tile / 2 and n_keys >= tile and can_pack(device, sum_dtype(dtype))
     widest = min(n_keys, int(2 * reach) + rows) + 2 * rows + 2 * WINDOW if keeps else tile
     work_bytes = workers * (rows * (widest + 2 * tile) * size + 8 * (n_queries + 2 * n_keys))
     work_bytes += workers * 12 * map_size**2 if "map" in figures else 0

@@ -187,8 +187,7 @@ class SeriesBlock:
         if series.log_axes:
             axes.set_xscale("log")
             axes.set_yscale("log")
-        else:
-            axes.set_ylim(low, high)
+        axes.set_ylim(low, high)
         axes.set_xlim(first, last if last > first else first + 1)
         self._draw_ticks(sketch, axes, (left, top, width, height), x)
         self._draw_curves(sketch, axes)
@@ -211,15 +210,15 @@ class SeriesBlock:
         px, series = sketch.px, self.series
         left, top, width, height = box
         low, high = _limits(series)
-        values = _ticks(low, high)
+        values = _log_ticks(low, high) if series.log_axes else _ticks(low, high)
         rulers = []
         for value in values:
             y = sketch.height - axes.transData.transform((1.0, value))[1]
             if not top - 1 <= y <= top + height + 1:
                 continue
             rulers.append(((left, y), (left + width, y)))
-            sketch.write(sketch.words(tick_text(value, values[-1] - values[0]), SMALL_PT),
-                         left - px(5), y, ha="right", color=MUTED)  # fmt: skip
+            text = f"{value:g}" if series.log_axes else tick_text(value, values[-1] - values[0])
+            sketch.write(sketch.words(text, SMALL_PT), left - px(5), y, ha="right", color=MUTED)
         sketch.lines(np.array(rulers), HAIRLINE, 0.5)
         if series.style == "bar":
             zero = sketch.height - axes.transData.transform((1.0, 0.0))[1]
@@ -229,11 +228,12 @@ class SeriesBlock:
         if series.x_labels:
             return
         numbers = np.asarray(series.x, np.float64)
-        for value in _ticks(float(numbers.min()), float(numbers.max())):
-            if not numbers.min() <= value <= numbers.max():
+        ends = (float(numbers.min()), float(numbers.max()))
+        for value in numbers if series.log_axes else _ticks(*ends):
+            if not ends[0] <= value <= ends[1]:
                 continue
             at = axes.transData.transform((value, low))[0]
-            text = tick_text(value, float(np.ptp(numbers)) or 1.0)
+            text = tick_text(value, ends[1] - ends[0] or 1.0)
             sketch.write(sketch.words(text, SMALL_PT), at, top + height + px(5), ha="center",
                          va="top", color=MUTED)  # fmt: skip
 
@@ -272,9 +272,12 @@ def _dash(n: int) -> Any:
 
 
 def _limits(series: Series) -> tuple[float, float]:
-    """Return the ends of the y axis: 0 included, a little air at the top."""
+    """Return the ends of the y axis: 0 included (but of a log axis), a little air at the top."""
     values = np.concatenate([np.ravel(np.asarray(v, np.float64)) for v in series.curves.values()])
     values = values[np.isfinite(values)]
+    if series.log_axes:
+        values = values[values > 0]
+        return float(values.min(initial=np.inf)) / 1.4, float(values.max(initial=0.0)) * 1.4
     low, high = min(0.0, float(values.min(initial=0.0))), max(0.0, float(values.max(initial=0.0)))
     air = 0.06 * ((high - low) or 1.0)
     return low - (air if low < 0 else 0.0), high + (air if high > 0 else 0.0)
@@ -288,6 +291,13 @@ def _ticks(low: float, high: float) -> Array:
     step = next(s * power for s in (1, 2, 5, 10) if s * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
     return np.arange(first, math.floor(high / step + 1e-9) + 1) * step
+
+
+def _log_ticks(low: float, high: float) -> Array:
+    """Return powers of 10 between two positive ends; 2 and 5 times them where these are few."""
+    powers = 10.0 ** np.arange(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inside = powers[(powers >= low) & (powers <= high)]
+    return inside if len(inside) >= 3 else np.sort(np.outer((1, 2, 5), powers).ravel())
 
 
 def _write_lines(

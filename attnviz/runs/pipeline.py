@@ -16,7 +16,7 @@ import numpy as np
 from attnviz import __version__
 from attnviz.core import reference
 from attnviz.core.masks import window_reach
-from attnviz.errors import ResourceError, UsageError
+from attnviz.errors import TooLong, UsageError
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens, Trace
 from attnviz.runs import choosing
 from attnviz.runs import words as pooled
@@ -223,9 +223,10 @@ def check_dense_size(n_queries: int, n_keys: int, n_heads: int) -> None:
     cells = n_queries * n_keys * n_heads
     if cells > DENSE_MAX_CELLS:
         fits = math.isqrt(DENSE_MAX_CELLS // n_heads)
-        raise ResourceError(
+        raise TooLong(
             f"{n_queries} tokens and {n_heads} heads make {cells} cells: at most {DENSE_MAX_CELLS} "
-            f"are held, which is {fits} tokens; shorten the text or choose fewer heads"
+            f"are held, which is {fits} tokens; shorten the text, choose fewer heads, or use "
+            "attnviz summary, which takes any length"
         )
 
 

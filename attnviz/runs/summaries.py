@@ -29,6 +29,7 @@ SHOWN = tuple(figure for figure in FIGURES if figure != "output")
 """What a summary holds: z of every token is left out, nobody reads it and it is the largest."""
 
 _PROBED_MULTIPLY_ADDS = 10**10
+_SLOWLY_CUT = 1_000_000
 _PROBE_TOKENS = 3072
 _USUAL_RATE = 2e10
 
@@ -288,6 +289,8 @@ def _open(
 
     place = choose_device(device)
     kind = choose_dtype(dtype, device=place)
+    if len(text) > _SLOWLY_CUT:
+        origin.get("notify", lambda _: None)(f"cutting {len(text):,} characters into tokens")
     opened = open_text(text, layer=layer, device=device, dtype=dtype, **origin)
     info, layers, factor = opened.source.info, opened.layers, parse_scale(scale)
     if opened.model is not None:
@@ -344,7 +347,10 @@ def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int)
             "or fewer heads (--head)"
         )
     multiply_adds = plan.multiply_adds * len(asked.layers)
-    seconds = multiply_adds / _rate(asked, sizes, figures, multiply_adds)
+    # a block reaches as many keys beyond its rows' own as it has rows: all that a narrow window costs
+    reach = plan.multiply_adds / (len(asked.heads) * n_queries * (info.d_k + info.d_v))
+    beside = 1 + min(plan.n_rows, n_keys) / max(reach, 1.0)
+    seconds = multiply_adds * beside / _rate(asked, sizes, figures, multiply_adds)
     return Work(
         n_queries, len(asked.layers), len(asked.heads), multiply_adds, memory_bytes, seconds
     )

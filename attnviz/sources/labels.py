@@ -124,15 +124,11 @@ def tokens_of(tokenizer: Any, text: str, *, family: Family | None = None) -> Tok
     ('un', '·kind', 'bear')
     """
     encoding = tokenizer.encode(text)
-    found = family or read_family(tokenizer)
-    pieces = encoding.tokens
-    if found.algorithm == "Unigram":  # it reports the source in place of its unknown piece
-        pieces = [tokenizer.id_to_token(i) or piece for i, piece in zip(encoding.ids, pieces)]
-    return label_tokens(encoding, text, found, pieces=pieces)
+    return label_tokens(encoding, text, family or read_family(tokenizer), tokenizer=tokenizer)
 
 
 def label_tokens(
-    encoding: Any, text: str, family: Family, *, pieces: Sequence[str] | None = None
+    encoding: Any, text: str, family: Family, *, tokenizer: Any = None, start: int = 0
 ) -> Tokens:
     """Label a ready encoding.
 
@@ -144,16 +140,20 @@ def label_tokens(
         What was encoded.
     family
         See ``read_family``.
-    pieces
-        The vocabulary's strings, where ``encoding.tokens`` is not to be used.
+    tokenizer
+        What encoded it; some report the source in place of their unknown piece.
+    start
+        Where ``text`` begins in a longer one; spans point into that.
     """
     ids: list[int] = encoding.ids
-    pieces = encoding.tokens if pieces is None else pieces
+    pieces: Sequence[str] = encoding.tokens
+    if tokenizer is not None and family.algorithm == "Unigram":
+        pieces = [tokenizer.id_to_token(i) or piece for i, piece in zip(ids, pieces)]
     added = [bool(flag) for flag in encoding.special_tokens_mask]
     control_ids = family.special_ids - family.unknown_ids
     special = [a or i in control_ids for i, a in zip(ids, added)]
     spans: list[Span | None] = [
-        None if a else (int(start), int(end)) for (start, end), a in zip(encoding.offsets, added)
+        None if a else (int(first), int(end)) for (first, end), a in zip(encoding.offsets, added)
     ]
     raw = [None if s else piece_bytes(p, family) for p, s in zip(pieces, special)]
     parts = _find_parts(spans, raw, pieces, special)
@@ -173,9 +173,9 @@ def label_tokens(
         ids=tuple(ids),
         pieces=tuple(pieces),
         labels=tuple(labels),
-        spans=tuple(spans),
+        spans=tuple(span and (span[0] + start, span[1] + start) for span in spans),
         special=tuple(special),
-        notices=tuple(_notices(text, ids, pieces, spans, special, added, family)),
+        notices=tuple(_notices(text, ids, pieces, spans, special, added, family, start=start)),
     )
 
 
@@ -295,6 +295,8 @@ def _notices(
     special: Sequence[bool],
     added: Sequence[bool],
     family: Family,
+    *,
+    start: int = 0,
 ) -> list[str]:
     notices: list[str] = []
     slices = [text[slice(*span)] if span else "" for span in spans]
@@ -309,7 +311,7 @@ def _notices(
         notices.append(f"not in the vocabulary, read as {unknown[0][0]}: {listed}{more}")
     unused = _unused_characters(text, pieces, spans, slices, family)
     if unused:
-        listed = ", ".join(f"U+{ord(text[at]):04X} at {at}" for at in unused[:_MAX_LISTED])
+        listed = ", ".join(f"U+{ord(text[at]):04X} at {at + start}" for at in unused[:_MAX_LISTED])
         more = f" and {len(unused) - _MAX_LISTED} more" if len(unused) > _MAX_LISTED else ""
         notices.append(f"characters without a token: {listed}{more}")
     spelled = [

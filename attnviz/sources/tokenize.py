@@ -137,11 +137,11 @@ class TokenizerFile:
     n_rows: int | None = None
 
     def tokenize(self, text: str) -> Tokens:
-        from attnviz.sources.labels import tokens_of
+        from attnviz.sources.stretches import tokens_of_any_length
 
         text, notices = clean(text)
         try:
-            tokens = tokens_of(self.tokenizer, text)
+            tokens = tokens_of_any_length(self.tokenizer, text)
         except Exception as fault:
             raise InputError(f"{self.name} cannot cut this text: {fault}") from fault
         except BaseException as fault:  # a panic of the library is no Exception

@@ -52,6 +52,14 @@ def test_screens_say_where_heads_look(cli: Callable[..., Result]) -> None:
     assert re.search(r"\w \[(old|man|sea|river|bank|went|and|the|to)\] ?\w", done.out)
 
 
+def test_fewer_figures_are_shown_alone(cli: Callable[..., Result]) -> None:
+    done = cli("summary", SENTENCE, "--figures", "entropy, links", "-f", "json")
+    head = json.loads(done.out)["heads"][0]
+    assert set(head) == {"layer", "head", "entropy_bits", "links"}
+    assert "strongest links" in cli("summary", SENTENCE, "--figures", "links").out
+    assert "did you mean 'entropy'" in cli("summary", SENTENCE, "--figures", "entropie").err
+
+
 def test_many_heads_are_a_table_and_thumbnails(cli: Callable[..., Result]) -> None:
     done = cli("summary", SENTENCE, "-w", "random", "--n-heads", "6", "--width", "100")
     assert done.code == 0, done.err
@@ -163,3 +171,19 @@ def test_a_model_is_streamed_layer_by_layer_with_its_parity(
     np.testing.assert_allclose(found, expected, atol=1e-5)
     one = cli("summary", SENTENCE, "-m", model, "-l", "1", "-H", "0", "--width", "80")
     assert "output equal to the model's own within" in " ".join(one.out.split())
+
+
+def test_a_heatmap_above_the_dense_limit_is_streamed_and_says_so(
+    cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("attnviz.runs.pipeline.DENSE_MAX_CELLS", 10**4)
+    path = tmp_path / "h.png"
+    done = cli("heatmap", LONG, "-o", str(path))
+    assert done.code == 0, done.err
+    assert "streamed, and pooled by the largest" in done.err
+    assert path.read_bytes().startswith(b"\x89PNG")
+    shown = cli("heatmap", LONG, "--width", "80")
+    assert "pooled weights (max) · L0.H0" in shown.out
+    scores = cli("heatmap", LONG, "--stage", "scores")
+    assert scores.code == 4
+    assert "attnviz summary, which takes any length" in scores.err

@@ -189,6 +189,19 @@ def test_ties_go_to_the_earlier_key_across_windows():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [5, 64, 72, 128, 1000, 4096])
+def test_the_first_largest_is_a_stable_sort(dtype, n):
+    rng = torch.Generator().manual_seed(n)
+    for n_values in (3, 1000):
+        a = torch.randint(0, n_values, (7, n), generator=rng).to(dtype)
+        ordered = a.sort(dim=-1, descending=True, stable=True)
+        for k in {1, min(8, n), min(13, n)}:
+            places, values = links.first_largest(a, k)
+            assert torch.equal(places, ordered.indices[:, :k])
+            assert torch.equal(values, ordered.values[:, :k])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_all_equal_weights_list_the_first_keys(dtype):
     found = stream(flat(900), dtype=dtype, n_links=5)
     assert (found.link_keys_HLN[0] == np.arange(5)).all()

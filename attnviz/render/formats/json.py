@@ -6,6 +6,7 @@ What lives here: syntax. What does not: which fields there are (``render.export`
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from attnviz.core.summary import Summary
 from attnviz.records import Trace
@@ -20,7 +21,8 @@ IS_BINARY = False
 def render(document: Document, screen: Screen) -> str:
     """Write the record behind a document as one line of JSON."""
     record = document.record
-    if document.data is not None:
+    has_schema = isinstance(record, Mapping) and "schema" in record
+    if document.data is not None and not has_schema:
         return dump(view_to_dict(document))
     if isinstance(record, Trace):
         return dump(trace_to_dict(record, document.stages))

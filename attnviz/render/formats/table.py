@@ -71,10 +71,13 @@ def _draw_lines(shape: Links | Series, console: Console, screen: Screen) -> bool
     from rich.text import Text as RichText
 
     from attnviz.render import braille
+    from attnviz.render.loglog import loglog_lines
 
-    if not braille.can_draw(screen):
+    if isinstance(shape, Series) and shape.log_axes:
+        lines = loglog_lines(shape, screen)
+    elif not braille.can_draw(screen):
         return False
-    if isinstance(shape, Links):
+    elif isinstance(shape, Links):
         if max(len(shape.query_labels), len(shape.key_labels)) > braille.MAX_DRAWN:
             return False
         lines = braille.links_lines(shape, screen)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,15 @@ def view(summary: Summary, *, pool: str = "max", n_shown: int = 10) -> Document:
     if summary.by_layer[0].map_max_HRR is not None:
         shapes.append(pooled_map(summary, pool=pool))
     return Document(tuple(shapes), summary, title="summary", data=head_table(summary, raw=True))
+
+
+def view_map(summary: Summary, *, pool: str = "max", most: float | None = None) -> Document:
+    """Show nothing but the pooled maps; ``most`` is the end of the colour scale."""
+    shape = pooled_map(summary, pool=pool)
+    if most is not None:
+        shape = replace(shape, limits=(0.0, most))
+    data = head_table(summary, raw=True)
+    return Document((headline(summary), shape), summary, title="heatmap", data=data)
 
 
 def view_rectangle(found: Rectangle) -> Document:

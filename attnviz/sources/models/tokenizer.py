@@ -19,6 +19,7 @@ from attnviz.records import Tokens
 from attnviz.sources.labels import Family, read_family, tokens_of
 from attnviz.sources.models.files import read_json
 from attnviz.sources.models.library import load_transformers
+from attnviz.sources.stretches import tokens_of_any_length
 from attnviz.sources.tokenize import cut_text
 
 _MAX_BYTES = 64 << 20
@@ -52,7 +53,10 @@ class ModelTokenizer:
         return cut_text(self._cut, text, max_tokens)
 
     def _cut(self, text: str) -> Tokens:
-        return guard("the tokenizer", lambda: tokens_of(self.tokenizer, text, family=self.family))
+        return guard(
+            "the tokenizer",
+            lambda: tokens_of_any_length(self.tokenizer, text, family=self.family),
+        )
 
 
 def guard(name: str, work: Callable[[], T], *, hush: bool = False) -> T:

@@ -80,7 +80,7 @@ def decoder_tokens(
         ids=begin.ids + given.ids[kept],
         pieces=begin.pieces + given.pieces[kept],
         labels=begin.labels + given.labels[kept],
-        spans=begin.spans + given.spans[kept],
+        spans=(*begin.spans, *given.spans[kept]),
         special=begin.special + given.special[kept],
         notices=(*notices, *given.notices),
     )
