@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from attnviz.cli import compare, doctor, explain, heads, heatmap, page, summary, view, weights
+from attnviz.cli import (
+    batch,
+    compare,
+    doctor,
+    explain,
+    heads,
+    heatmap,
+    page,
+    summary,
+    view,
+    weights,
+)
 
 app = typer.Typer(
     name="attnviz",
@@ -24,6 +35,7 @@ app.command("page", epilog=page.EXAMPLES)(page.page)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
 app.command("summary", epilog=summary.EXAMPLES)(summary.summary)
+app.command("batch", epilog=batch.EXAMPLES)(batch.batch)
 app.add_typer(weights.app, name="weights")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 

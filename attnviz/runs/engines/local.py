@@ -54,6 +54,7 @@ class Local:
     def __init__(self, work: Work, staffing: Staffing) -> None:
         self._work, self._staffing = work, staffing
         self._workers: list[_Process] = []
+        self._threads: list[threading.Thread] = []
         self._tasks: queue.SimpleQueue[Case | None] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[tuple[Case, Any]] = queue.SimpleQueue()
         self._is_closed = False
@@ -76,7 +77,9 @@ class Local:
         """Hand jobs to whoever is free; a shard whose worker died is tried again."""
         self._hire()
         for worker in self._workers:
-            threading.Thread(target=self._serve, args=(worker,), daemon=True).start()
+            thread = threading.Thread(target=self._serve, args=(worker,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
         n_out = 0
         for job in jobs:
             self._tasks.put(Case(job))
@@ -93,6 +96,10 @@ class Local:
         for worker in self._workers:
             worker.kill()
             self._tasks.put(None)
+        for thread in self._threads:
+            thread.join(timeout=5)
+        for worker in self._workers:
+            worker.bury()
 
     def _hire(self) -> None:
         """Make the pool as large as asked for, or as cores and memory allow."""
@@ -165,7 +172,7 @@ class _Process:
         with self._guard:
             if self._is_killed:
                 return _Died((), "the batch is over", was_ready=False)
-            self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed by _bury)
+            self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed by bury)
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM.format(root=root)],
                 stdin=subprocess.PIPE,
@@ -179,7 +186,7 @@ class _Process:
             return _Died((), found.why, was_ready=False)
         head, _ = found
         if head["kind"] == "refused":
-            self._bury()
+            self.bury()
             raise _error_of(head["exit"], head["why"])
         return Opened(head["facts"], tuple(head["notices"]))
 
@@ -204,8 +211,7 @@ class _Process:
 
     def how_many_fit(self) -> int:
         """Return how many workers this machine has cores and memory for."""
-        usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        n_cores = max(1, (len(usable) if usable else os.cpu_count() or 1) // self._work.threads)
+        n_cores = max(1, usable_cores() // self._work.threads)
         try:
             assert self._process is not None
             pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
@@ -225,18 +231,18 @@ class _Process:
         try:
             _frames.send(process.stdin, message)
         except OSError:
-            return _Died(texts, self._bury())
+            return _Died(texts, self.bury())
         while (found := _frames.receive(process.stdout)) is not None:
             if found[0]["kind"] != "at":
                 return found
             texts = tuple(found[0]["texts"])
-        return _Died(texts, self._bury())
+        return _Died(texts, self.bury())
 
-    def _bury(self) -> str:
+    def bury(self) -> str:
         """Wait for the end of a process that closed its pipe; return how it ended, in words."""
         process, complaints = self._process, self._complaints
-        assert process is not None
-        assert complaints is not None
+        if process is None or complaints is None:
+            return ""
         try:
             code = process.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -255,6 +261,12 @@ class _Process:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
             return f"signal {-code} {name}".strip()
         return f"exit code {code}" + (f": {said[-1][:200]}" if said else "")
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    return len(usable) if usable else os.cpu_count() or 1
 
 
 def _own_group() -> dict[str, Any]:
