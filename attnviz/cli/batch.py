@@ -100,7 +100,7 @@ class Labour:
     threads: Annotated[int, typer.Option(min=1, help="Threads of one worker.")] = 1
     shard_size: Annotated[
         int, typer.Option(min=1, metavar="N", help="Texts per file: what a kill may cost.")
-    ] = 1000
+    ] = 256
     shard: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="I/N", show_default=False,

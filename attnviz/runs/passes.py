@@ -49,7 +49,16 @@ def choose_passes(source: Source, layers: Sequence[int], place: Place) -> Passes
         return Single(source, layers, place)
     device = getattr(getattr(source, "loaded", None), "device", None)
     on_device = device is not None and device.type != "cpu"
+    packer = _open_packer(source)
+    if packer is not None:
+        return Packed(packer, layers, place, DEVICE_TOKENS if on_device else PACKED_TOKENS)
     return Padded(source, layers, place, DEVICE_TOKENS if on_device else PADDED_TOKENS)
+
+
+def _open_packer(source: Any) -> Any:
+    from attnviz.sources.models.packing import open_packer
+
+    return open_packer(source)
 
 
 class Single:
@@ -114,7 +123,7 @@ class Packed:
         self._packer, self._layers, self._place, self._budget = packer, layers, place, budget
 
     def plan(self, lengths: Sequence[int]) -> list[list[int]]:
-        return fill(lengths, min(self._budget, self._packer.max_tokens or self._budget))
+        return fill(lengths, self._budget)
 
     def run(
         self, texts: Sequence[Tokens], *, n_links: int, with_parity: bool
