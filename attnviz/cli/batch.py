@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Optional, get_type_hints
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from attnviz.cli import groups as g
+from attnviz.cli import options as o
 
 if TYPE_CHECKING:
     from attnviz.runs.batch import Outcome, Request
@@ -100,7 +101,7 @@ class Labour:
     threads: Annotated[int, typer.Option(min=1, help="Threads of one worker.")] = 1
     shard_size: Annotated[
         int, typer.Option(min=1, metavar="N", help="Texts per file: what a kill may cost.")
-    ] = 256
+    ] = 512
     shard: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="I/N", show_default=False,
@@ -112,24 +113,17 @@ class Labour:
     ] = None  # fmt: skip
 
 
-HeadsOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("-H", "--head", metavar="N|A-B|all", help="Which heads.", show_default="all"),
-]
-_ORIGIN = get_type_hints(g.Origin, include_extras=True) | {"head": HeadsOption}
-Attention: Any = make_dataclass(
-    "Attention",
-    [
-        (one.name, _ORIGIN[one.name], field(default=one.default))
-        for one in fields(g.Origin)
-        if one.name not in ("text", "file")
-    ],
-    frozen=True,
-    namespace={
-        "__doc__": "The attention that texts are sent through: as in every command.",
-        "__module__": __name__,
-    },
-)
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Which heads are measured, and what is changed to see the difference."""
+
+    head: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("-H", "--head", metavar="N|A-B|all", help="Which heads.", show_default="all"),
+    ] = None  # fmt: skip
+    causal: o.CausalOption = None
+    window: o.WindowOption = None
+    scale: o.ScaleOption = None
 
 
 @g.grouped
@@ -138,7 +132,8 @@ def batch(
     inputs: InputsArgument = None,
     output: FolderOption = None,
     texts: Texts,
-    attention: Attention,
+    place: g.Place,
+    heads: Heads,
     products: Products,
     labour: Labour,
     dry_run: Annotated[
@@ -174,7 +169,7 @@ def batch(
 
     request = Request(
         inputs=tuple(inputs or ()),
-        source=asdict(attention),
+        source={**asdict(place), **asdict(heads)},
         **asdict(texts),
         format=products.format,
         links=products.links,

@@ -25,7 +25,7 @@ from attnviz.runs.shards import Folder, Record
 from attnviz.runs.tables import choose_format
 from attnviz.runs.where import read_where
 
-SHARD_SIZE = 256
+SHARD_SIZE = 512
 _PATHS = ("weights", "model", "device")
 """Options of a source that its own facts stand for: a path may change, what is there may not."""
 

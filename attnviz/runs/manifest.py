@@ -18,6 +18,8 @@ from attnviz.runs.tables import HEADS, TEXTS
 SCHEMA = "attnviz.batch/1"
 NAME = "manifest.json"
 _SHOWN = 3
+_FREE = (("source", "name"),)
+"""What may differ: a model's folder may be renamed, its content may not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,8 @@ def differences(
             yield from _differing_inputs(a, b)
         elif isinstance(a, dict) and isinstance(b, dict):
             for name in dict.fromkeys((*a, *b)):
-                if a.get(name) != b.get(name):
+                is_told = (place, name) not in _FREE
+                if is_told and a.get(name) != b.get(name):
                     shown = _option(name) if place == "settings" else f"{place} {name}"
                     yield shown, a.get(name), b.get(name)
         else:

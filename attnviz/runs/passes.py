@@ -10,7 +10,7 @@ not depend on who works on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ from attnviz.sources import Source
 
 Place = Callable[[LayerHeads], LayerHeads]
 
-PACKED_TOKENS = 512
+PACKED_TOKENS = 1024
 """Tokens of one packed pass on a CPU: beyond it nothing is gained, and caches are lost."""
 
 PADDED_TOKENS = 2048
@@ -181,13 +181,13 @@ def special_keys(source: Any, tokens: Tokens) -> Any:
 
 def split_figures(joined: Figures, n_texts: int) -> list[Figures]:
     """Cut the figures of joined texts apart: views of H heads each."""
-    n_heads = len(joined.entropy_H) // n_texts
     names = [field.name for field in fields(Figures) if field.name != "parity"]
-    parts: list[Figures] = []
-    for i in range(n_texts):
-        rows = slice(i * n_heads, (i + 1) * n_heads)
-        parts.append(replace(joined, **{name: getattr(joined, name)[rows] for name in names}))
-    return parts
+    arrays = [getattr(joined, name) for name in names]
+    apart = [a.reshape(n_texts, len(a) // n_texts, *a.shape[1:]) for a in arrays]
+    return [
+        Figures(**dict(zip(names, parts, strict=True)), parity=joined.parity)
+        for parts in zip(*apart, strict=True)
+    ]
 
 
 def _measure(heads: LayerHeads, special_S: Any, n_links: int, with_parity: bool) -> Figures:

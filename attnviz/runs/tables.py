@@ -121,18 +121,20 @@ def heads_columns(
     texts: Sequence[Measured], layers: Sequence[int], heads: Sequence[int]
 ) -> dict[str, Any]:
     """Return the columns of ``HEADS`` in order: numpy arrays and lists, a row per text and head."""
-    n_layers, picked = len(layers), list(heads)
-    n_each = n_layers * len(picked)
+    n_layers = len(layers)
+    n_each = n_layers * len(heads)
     n_rows = len(texts) * n_each
     found: dict[str, Any] = {
         "text_id": np.repeat(np.array([t.text_id for t in texts], np.int64), n_each),
         "input": _repeat([t.input for t in texts], n_each),
         "line": np.repeat(np.array([t.line for t in texts], np.int64), n_each),
         "n_tokens": np.repeat(np.array([len(t.tokens) for t in texts], np.int32), n_each),
-        "layer": np.tile(np.repeat(np.array(layers, np.int32), len(picked)), len(texts)),
-        "head": np.tile(np.array(picked, np.int32), len(texts) * n_layers),
+        "layer": np.tile(np.repeat(np.array(layers, np.int32), len(heads)), len(texts)),
+        "head": np.tile(np.array(heads, np.int32), len(texts) * n_layers),
     }
     parts = [figures for text in texts for figures in text.layers]
+    n_held = len(parts[0].entropy_H) if parts else 0
+    picked: Any = slice(None) if list(heads) == list(range(n_held)) else list(heads)
     types = {column.name: column.type for column in HEADS}
     for name, field in _FIGURES.items():
         values = [getattr(figures, field)[picked] for figures in parts]

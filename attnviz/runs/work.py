@@ -24,8 +24,9 @@ from attnviz.errors import AttnvizError, InputError, UsageError
 from attnviz.records import LayerHeads, RunInfo, Tokens, Trace
 from attnviz.runs import pipeline
 from attnviz.runs.jobs import Job, Result, Work
+from attnviz.runs.opening import open_place
 from attnviz.runs.passes import Passes, choose_passes
-from attnviz.runs.requests import choose_heads, choose_range, parse_layer, parse_scale
+from attnviz.runs.requests import choose_heads, choose_range, parse_scale
 from attnviz.runs.rows import Row
 from attnviz.runs.tables import (
     HEADS,
@@ -37,6 +38,7 @@ from attnviz.runs.tables import (
     write_table,
 )
 from attnviz.runs.where import read_where
+from attnviz.sources.tokenize import cut_text
 
 MAX_TOKENS = 8192
 """Longer texts go to errors.jsonl: figures of every head take time with L²."""
@@ -58,28 +60,19 @@ class Worker:
         self.work = work
         self.condition = read_where(work.where)
         given = dict(work.source)
-        layer, head = given.pop("layer", None), given.pop("head", None)
+        layer, head = given.get("layer"), given.pop("head", None)
         self._override = {name: given.pop(name, None) for name in ("causal", "window")}
         self._override["scale"] = parse_scale(given.pop("scale", None))
-        device, dtype = given.pop("device", "auto"), given.pop("dtype", "float64")
-        is_model = bool(given.get("model"))
-        if is_model:
-            given |= {"device": device, "dtype": dtype}
-        self.computing = pipeline.choose_core(device=device, dtype=dtype)
-        self.source = pipeline.open_source(
-            layer=None if layer is None or is_model else parse_layer(str(layer)),
-            project=self.computing.project,
-            **given,
-        )
-        info = self.source.info
-        own_layers = tuple(getattr(self.source, "layers", range(1)))
-        if is_model and layer not in (None, "all"):
-            own_layers = tuple(choose_range(layer, info.n_layers, what="layer"))
-        self.layers = own_layers
-        self.heads = choose_heads("all" if head is None else head, info.n_heads)
         if head == "mean":
             raise UsageError("--head mean has no row: keep all heads and average the table")
-        self.passes: Passes = choose_passes(self.source, self.layers, self._place)
+        self.place = open_place(**given)
+        self.source = self.place.source
+        self.computing = self.place.core_for(0)
+        self.layers = self.place.layers
+        if self.place.model is not None and layer is not None:
+            self.layers = choose_range(layer, self.source.info.n_layers, what="layer")
+        self.heads = choose_heads("all" if head is None else head, self.source.info.n_heads)
+        self.passes: Passes = choose_passes(self.source, self.layers, self._prepare)
 
     def facts(self) -> dict[str, Any]:
         """Return what the numbers come from, for the manifest."""
@@ -95,7 +88,6 @@ class Worker:
             "layers": list(self.layers),
             "heads": list(self.heads),
             "device": self.computing.device.partition(":")[0],
-            "core": self.computing.core,
             "passes": self.passes.name,
         }
 
@@ -129,7 +121,7 @@ class Worker:
                 continue
             announce((row.number,))
             try:
-                tokens = self.source.tokenize(row.text)
+                tokens = self._cut(row.text)
                 if not self.condition.holds("tokens", len(tokens)):
                     skipped += 1
                     continue
@@ -205,22 +197,31 @@ class Worker:
                 parity = max([*own, *([] if parity is None else [parity])], default=None)
         return found, parity
 
-    def _place(self, heads: LayerHeads) -> LayerHeads:
+    def _cut(self, text: str) -> Tokens:
+        if self.place.model is not None:
+            return self.place.model.tokenize(text)
+        return cut_text(self.source.tokenize, text, self.place.max_tokens)
+
+    def _prepare(self, heads: LayerHeads) -> LayerHeads:
         """Put the user's what-if into a layer, and its arrays where they are computed."""
         causal, window, scale = (self._override[n] for n in ("causal", "window", "scale"))
         if causal is not None or window or scale is not None:
             heads = pipeline.override(heads, causal=causal, window=window, scale=scale)
-        if self.computing.core != "torch":
-            return heads
+        if self.computing.core != "torch" or self.place.model is not None:
+            return heads  # a model hands on float32 at least, on its own device
         from attnviz.core.device import choose_device, choose_dtype
         from attnviz.core.heads import place_heads
 
         dtype = choose_dtype(self.computing.dtype)
         return place_heads(heads, device=choose_device(self.computing.device), dtype=dtype)
 
+    def _sides(self, tokens: Tokens) -> tuple[Tokens, Tokens]:
+        """Return the tokens along queries and keys: the same but for encoder-decoders."""
+        model = self.place.model
+        return (tokens, tokens) if model is None else (model.queries(tokens), model.keys(tokens))
+
     def _gather(self, row: Row, tokens: Tokens, figures: list[Figures]) -> Measured:
-        sides = [getattr(self.source, side, None) for side in ("queries", "keys")]
-        queries, keys = (tokens if side is None else side(tokens) for side in sides)
+        queries, keys = self._sides(tokens)
         return Measured(
             text_id=row.number,
             input=row.input,
@@ -258,11 +259,13 @@ class Worker:
                 arrays.pop(f"{stage}/{row.number:07d}", None)
 
     def _trace(self, tokens: Tokens) -> Trace:
-        pipeline.check_dense_size(len(tokens), len(tokens), len(self.layers) * len(self.heads))
+        queries, keys = self._sides(tokens)
+        n_shown = len(self.layers) * len(self.heads)
+        pipeline.check_dense_size(len(queries), len(keys), n_shown)
         computed: list[tuple[LayerHeads, Mapping[str, Any]]] = []
 
         def consume(heads: LayerHeads) -> None:
-            placed = self._place(heads)
+            placed = self._prepare(heads)
             computed.append((placed, self.computing.trace_heads(placed)))
 
         self.source.run(tokens, self.layers, consume)
@@ -273,8 +276,9 @@ class Worker:
             for name in names
         }
         return Trace(
-            tokens=tokens,
+            tokens=queries,
             source=self.source.info,
+            key_tokens=None if queries is keys else keys,
             run=RunInfo("", self.computing.device, self.computing.dtype, self.computing.core),
             layers=self.layers,
             heads=self.heads,
