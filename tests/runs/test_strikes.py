@@ -51,7 +51,7 @@ def test_texts_that_kill_only_in_company_are_kept_apart() -> None:
     case, deaths, job = drive(lambda texts: {4, 6} <= set(texts))
     assert case.lost == {}
     assert {4, 6} <= job.alone
-    assert deaths == 2
+    assert deaths == STRIKES
 
 
 def test_a_death_by_chance_costs_nothing() -> None:

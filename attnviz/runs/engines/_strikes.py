@@ -4,8 +4,8 @@ What lives here: the rules, for one shard, without processes. What does not: sta
 (``local``, ``ray``).
 
 A death is blamed on the texts that were at work. Several at once are tried one by one; a text
-that dies alone gets a strike, and is set aside at its third. Texts that die only in company are
-worked on alone for good. Whatever happens, every text ends in the results or in the errors.
+that dies alone gets a strike, and is set aside at its third. Texts that three times die in company
+only are worked on alone for good. Whatever happens, every text ends in the results or in the errors.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ class Case:
         self.strikes: dict[int, int] = {}
         self._alone: set[int] = set(job.alone)
         self._suspects: list[int] = []
-        self._died_together: set[int] = set()
+        self._died_together: dict[int, int] = {}
         self._unexplained = 0
+        self.is_suspected = False
+        """For engines that do not know which text a worker was at: a first death is forgiven."""
 
     def next_job(self) -> Job:
         """Return what to try next: a suspect alone, or the whole shard."""
@@ -68,9 +70,10 @@ class Case:
                 )
             return
         if len(texts) > 1:
-            if self._died_together.intersection(texts):
+            for text in texts:
+                self._died_together[text] = self._died_together.get(text, 0) + 1
+            if max(self._died_together[text] for text in texts) >= STRIKES:
                 self._alone.update(texts)
-            self._died_together.update(texts)
             self._suspects = list(texts)
             return
         text = texts[0]
