@@ -176,7 +176,7 @@ def batch(
         keep=tuple(s.strip() for s in (products.keep or "").split(",") if s.strip()),
         keep_dtype=products.keep_dtype,
         heatmap=products.heatmap,
-        painter="attnviz.cli.pictures:heatmap",
+        painter="attnviz.render.pictures:heatmap",
         engine=labour.engine,
         workers=labour.workers,
         threads=labour.threads,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from attnviz.runs.engines import Engine, Staffing
 from attnviz.runs.inputs import Input, open_inputs
 from attnviz.runs.jobs import KEPT, KEPT_TYPES, PICTURES, Job, Work
 from attnviz.runs.manifest import Survey, make_manifest
+from attnviz.runs.opening import open_place
 from attnviz.runs.rows import Reading, Row, check_encoding, read_rows
 from attnviz.runs.shards import Folder, Record
 from attnviz.runs.tables import choose_format
 from attnviz.runs.where import read_where
 
 SHARD_SIZE = 512
-_PATHS = ("weights", "model", "device")
+_PATHS = ("weights", "model", "device", "n_tokens", "notify")
 """Options of a source that its own facts stand for: a path may change, what is there may not."""
 
 
@@ -98,7 +100,8 @@ class Request:
     def settings(self) -> dict[str, Any]:
         """Return the options that decide the bytes, by name, for the manifest."""
         work = self.work().to_json()
-        source = {k: v for k, v in work.pop("source").items() if k not in _PATHS}
+        given = {**_source_defaults(), **work.pop("source")}
+        source = {name: value for name, value in given.items() if name not in _PATHS}
         del work["painter"]
         reading = self.reading()
         text = {"text_column": reading.text_column, "encoding": reading.encoding}
@@ -373,6 +376,15 @@ def read_share(text: str | None) -> tuple[int, int]:
             f"--shard {text!r} is no share: give i/n with i from 0 to n - 1, for example --shard 0/4"
         )
     return share
+
+
+def _source_defaults() -> dict[str, Any]:
+    """Return what a source's options are where they are not given, for every caller alike."""
+    options = signature(open_place).parameters.values()
+    return {
+        **{option.name: option.default for option in options},
+        **dict.fromkeys(("head", "causal", "window", "scale")),
+    }
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

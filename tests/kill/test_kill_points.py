@@ -41,7 +41,7 @@ def request_of(place: Path) -> Iterator[Request]:
     texts = place / "texts.txt"
     texts.write_bytes(TEXTS)
     request = Request((str(texts),), {"weights": "random", "d_model": 8, "d_k": 4}, format="jsonl",
-                      shard_size=2, engine="serial", keep=("weights",))  # fmt: skip
+                      shard_size=2, engine="serial")  # fmt: skip
     opened = Worker(request.work())
     patch = pytest.MonkeyPatch()
     patch.setattr(serial, "Worker", lambda _: opened)

@@ -152,18 +152,9 @@ def test_a_signal_ends_it_at_once_and_it_goes_on(
         assert time.monotonic() - sent < 5
         time.sleep(0.05)
     assert len(list((folder / "shards").glob("[0-9]*.json"))) < 8
-    run_batch(replace(request, source=_like_cli(folder)), folder)
-    run_batch(replace(request, engine="serial", source=_like_cli(folder)), tmp_path / "clean")
+    run_batch(request, folder)
+    run_batch(replace(request, engine="serial"), tmp_path / "clean")
     assert tree(folder) == tree(tmp_path / "clean")
-
-
-def _like_cli(folder: Path) -> dict[str, object]:
-    """The source options as the command line wrote them into the manifest."""
-    settings = json.loads((folder / "manifest.json").read_text())["settings"]
-    names = ("layer", "head", "causal", "window", "scale", "seed", "d_model", "d_k", "n_heads",
-             "n_kv_heads", "dtype")  # fmt: skip
-    extra = {name: settings[name] for name in settings if name in names}
-    return {**extra, "weights": "random"}
 
 
 def test_of_eight_at_once_one_wins(tmp_path: Path, harmful: Path) -> None:

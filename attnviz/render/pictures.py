@@ -1,6 +1,7 @@
 """The pictures a batch makes: every layer and head of a text in one grid.
 
-What lives here: joining a trace (``runs``) with the heatmap (``render``). What does not: either.
+What lives here: a trace → a picture's bytes, for workers that know a painter by its name only. What
+does not: the heatmap (``views``) and its formats.
 """
 
 from __future__ import annotations
