@@ -234,7 +234,8 @@ def closing_lines(outcome: Outcome, output: str) -> list[str]:
     speed = f"{rate / outcome.seconds:,.0f} texts/s, " if outcome.seconds > 0 else ""
     lines = [
         f"{outcome.done:,} done, {outcome.failed:,} failed, {outcome.skipped:,} skipped of "
-        f"{outcome.n_texts:,} texts: {outcome.rows:,} rows in {output}"
+        f"{outcome.n_texts:,} {_plural('text', outcome.n_texts)}: {outcome.rows:,} "
+        f"{_plural('row', outcome.rows)} in {output}"
     ]
     if outcome.resumed == outcome.n_texts:
         lines.append("nothing was left to do")
@@ -251,6 +252,10 @@ def closing_lines(outcome: Outcome, output: str) -> list[str]:
     if not outcome.is_complete:
         lines.append("other shards are still missing: see attnviz batch --status " + output)
     return lines
+
+
+def _plural(what: str, count: int) -> str:
+    return what if count == 1 else f"{what}s"
 
 
 def choose_report(path: str) -> str:

@@ -71,21 +71,21 @@ class Meter:
 
 
 def line(now: Progress) -> str:
-    """Return one line: how far, how fast, how long still.
+    """Return one line: how far, how long still, how fast; what matters most stands first.
 
     Examples
     --------
     >>> from attnviz.runs.batch import Progress
     >>> line(Progress(500, 2000, 1, 0, rate=250.0, left_s=6.0))
-    '500 of 2,000 texts (25 %), 250/s, 6.0 s left, 1 failed'
+    '25 %, 6.0 s left, 1 failed, 250 texts/s, 500 of 2,000'
     """
     from attnviz.render.views.batch import say_time
 
-    parts = [f"{now.texts:,} of {now.n_texts:,} texts ({100 * now.texts // now.n_texts} %)"]
-    if now.rate:
-        parts.append(f"{now.rate:,.0f}/s" if now.rate >= 10 else f"{now.rate:.2g}/s")
+    parts = [f"{100 * now.texts // now.n_texts} %"]
     if now.left_s is not None and now.texts < now.n_texts:
         parts.append(f"{say_time(now.left_s)} left")
     if now.failed:
         parts.append(f"{now.failed:,} failed")
-    return ", ".join(parts)
+    if now.rate:
+        parts.append(f"{now.rate:,.0f} texts/s" if now.rate >= 10 else f"{now.rate:.2g} texts/s")
+    return ", ".join((*parts, f"{now.texts:,} of {now.n_texts:,}"))
