@@ -81,6 +81,7 @@ class Worker:
             "kind": info.kind,
             "name": info.name,
             "sha256": info.sha256,
+            "config_sha256": self._config_sha256(),
             "tokenizer": info.tokenizer,
             "tokenizer_sha256": info.tokenizer_sha256,
             "n_layers": info.n_layers,
@@ -90,6 +91,13 @@ class Worker:
             "device": self.computing.device.partition(":")[0],
             "passes": self.passes.name,
         }
+
+    def _config_sha256(self) -> str | None:
+        """Return the hash of a model's config: its weights' hash does not cover it."""
+        if self.place.model is None:
+            return None
+        config = self.place.model.folder_files.folder / "config.json"
+        return hashlib.sha256(config.read_bytes()).hexdigest()
 
     def notices(self) -> list[str]:
         """Return what the source itself has to say."""
