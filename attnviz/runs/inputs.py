@@ -95,7 +95,7 @@ def open_inputs(paths: Sequence[str], *, format: str | None = None) -> tuple[Inp
 
 
 def _open_input(path: str, format: str | None, names: dict[str, int]) -> Input:
-    name = "-" if path == "-" else Path(path).name
+    name = "-" if path == "-" else Path(path).name.encode("utf-8", "backslashreplace").decode()
     names[name] = names.get(name, 0) + 1
     shown = name if names[name] == 1 else f"{name} ({names[name]})"
     ending = "" if path == "-" else Path(path).suffix.lower()

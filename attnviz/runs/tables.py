@@ -226,7 +226,7 @@ def write_table(
             json.dumps(dict(zip(names, record, strict=True)), ensure_ascii=False, allow_nan=False)
             for record in zip(*lists, strict=True)
         )
-        return "".join(f"{line}\n" for line in lines).encode()
+        return "".join(f"{line}\n" for line in lines).encode(errors="replace")
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
