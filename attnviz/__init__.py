@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "batch": "attnviz.api",
     "compare": "attnviz.api",
     "explain": "attnviz.api",
     "load": "attnviz.api",
@@ -24,6 +25,7 @@ __all__ = ["__version__", *sorted(_HOMES)]
 
 if TYPE_CHECKING:
     from attnviz.api import Summary as Summary
+    from attnviz.api import batch as batch
     from attnviz.api import compare as compare
     from attnviz.api import explain as explain
     from attnviz.api import load as load

@@ -5,16 +5,19 @@ What lives here: the public functions. What does not: their work (``runs``) and 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import Any
 
 from attnviz.core.summary import Summary as Summary
 from attnviz.records import Trace
+from attnviz.runs.batch import Outcome, Request, run_batch
 from attnviz.runs.compare import compare as compare
 from attnviz.runs.heads import rank_heads as rank_heads
 from attnviz.runs.pipeline import explain as explain
 from attnviz.runs.summaries import summarize as summarize
 
-__all__ = ["Summary", "Trace", "compare", "explain", "load", "rank_heads", "summarize"]
+__all__ = ["Summary", "Trace", "batch", "compare", "explain", "load", "rank_heads", "summarize"]
 
 
 def load(path: str, **options: Any) -> Any:
@@ -22,3 +25,78 @@ def load(path: str, **options: Any) -> Any:
     from attnviz.runs.pipeline import open_source
 
     return open_source(weights=path, **options)
+
+
+def batch(
+    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    input_format: str | None = None,
+    text_column: str | None = None,
+    encoding: str = "utf-8",
+    where: str | None = None,
+    links: int = 3,
+    keep: Sequence[str] = (),
+    keep_dtype: str = "float16",
+    heatmap: str | None = None,
+    format: str | None = None,
+    shard_size: int = 512,
+    engine: str = "local",
+    workers: int | None = None,
+    threads: int = 1,
+    **source: Any,
+) -> Outcome:
+    """Send every text of some files through every head and write figures, as ``attnviz batch`` does.
+
+    Parameters
+    ----------
+    inputs
+        Files of texts: .txt, .jsonl, .csv, .tsv, .parquet.
+    output
+        A new folder, or the one a stopped run left: then it goes on.
+    where
+        Only texts of some length: ``"3 <= tokens <= 64"``.
+    source
+        Where attention comes from, by the names of ``explain``: ``weights``, ``model``, ``layer``,
+        ``head`` and so on.
+
+    Returns
+    -------
+    Outcome
+        How many texts were done, failed and skipped, and the rows written.
+
+    Raises
+    ------
+    UsageError
+        An option that cannot be, a folder in use, or one that holds another batch.
+    InputError, ResourceError
+        Nothing to read; a full disk.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "texts.txt").write_text("A cute teddy bear\\nis reading\\n")
+    >>> batch(folder / "texts.txt", folder / "results", engine="serial").rows
+    2
+    """
+    paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
+    request = Request(
+        inputs=tuple(os.fspath(path) for path in paths),
+        source=source,
+        input_format=input_format,
+        text_column=text_column,
+        encoding=encoding,
+        where=where,
+        links=links,
+        keep=tuple(keep),
+        keep_dtype=keep_dtype,
+        heatmap=heatmap,
+        painter="attnviz.render.pictures:heatmap",
+        format=format,
+        shard_size=shard_size,
+        engine=engine,
+        workers=workers,
+        threads=threads,
+    )
+    return run_batch(request, os.fspath(output))

@@ -80,7 +80,9 @@ class MaskRule:
     @property
     def hides_nothing(self) -> bool:
         """True where every query sees every key by construction."""
-        return self == MaskRule()
+        arrays = (self.key_visible, self.cells, self.where)
+        is_bound = self.window is not None or self.chunk is not None
+        return not (self.causal or is_bound or any(part is not None for part in arrays))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from attnviz.cli import (
+    batch,
     compare,
     cost,
     doctor,
@@ -37,6 +38,7 @@ app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
 app.command("summary", epilog=summary.EXAMPLES)(summary.summary)
 app.command("cost", epilog=cost.EXAMPLES)(cost.cost)
+app.command("batch", epilog=batch.EXAMPLES)(batch.batch)
 app.add_typer(weights.app, name="weights")
 app.add_typer(model.app, name="model")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)

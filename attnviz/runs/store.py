@@ -53,7 +53,7 @@ def write_atomic(path: str | os.PathLike[str], content: Content, *, force: bool 
         _publish(temporary, target, force=force)
         _sync_folder(target.parent)
     except (OSError, ValueError) as fault:
-        raise _explain(target, fault) from fault
+        raise explain_fault(target, fault) from fault
     finally:
         # whatever hinders this (no such folder, a name that cannot be) was reported already
         with contextlib.suppress(OSError, ValueError):
@@ -84,10 +84,29 @@ def write_folder_atomic(
         _publish_folder(temporary, target, old)
         _sync_folder(target.parent)
     except (OSError, ValueError) as fault:
-        raise _explain(target, fault) from fault
+        raise explain_fault(target, fault) from fault
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
+    return target
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """Make a folder, and those it is in, unless it is there; flushed like a file.
+
+    Raises
+    ------
+    InputError, ResourceError
+        As ``write_atomic``.
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            return target
+        target.mkdir(parents=True, exist_ok=True)
+        _sync_folder(target.parent)
+    except (OSError, ValueError) as fault:
+        raise explain_fault(target, fault) from fault
     return target
 
 
@@ -108,7 +127,7 @@ def _check_folder_target(target: Path, endings: set[str], *, force: bool) -> Non
                 or Path(entry.name).suffix not in endings
             )
     except (OSError, ValueError) as fault:
-        raise _explain(target, fault) from fault
+        raise explain_fault(target, fault) from fault
     if others:
         raise UsageError(
             f"{target} holds more than {', '.join(sorted(endings))} files ({others[0]!r}): "
@@ -138,7 +157,7 @@ def _check_target(target: Path, *, force: bool) -> None:
         if os.path.lexists(target) and not _is_replaceable(os.lstat(target).st_mode):
             raise InputError(f"{target} is a device or a pipe: give the name of a plain file")
     except (OSError, ValueError) as fault:
-        raise _explain(target, fault) from fault
+        raise explain_fault(target, fault) from fault
 
 
 def _is_replaceable(mode: int) -> bool:
@@ -181,7 +200,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _explain(target: Path, fault: OSError | ValueError) -> AttnvizError:
+def explain_fault(target: Path, fault: OSError | ValueError) -> AttnvizError:
+    """Return the error a user gets where a file or folder could not be written."""
     if isinstance(fault, OSError) and fault.errno in _RESOURCE:
         reason = os.strerror(fault.errno or 0)
         return ResourceError(f"cannot write {target}: {reason}; free some space or choose another")

@@ -230,6 +230,7 @@ def test_examples_in_help_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     torch.save({f"w_{n}": torch.ones(4, 2) for n in "qkv"}, "model.pt")
     write_model(tmp_path / "tiny")
+    Path("sentences.txt").write_text("A cute teddy bear\nis reading\n")
     groups = [g.typer_instance.registered_commands for g in app.registered_groups]
     for command in (*app.registered_commands, *(c for group in groups for c in group)):
         examples = [
