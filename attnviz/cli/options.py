@@ -20,44 +20,6 @@ TextArgument = Annotated[
     Optional[str],  # noqa: UP045  (typer reads the annotation at run time)
     typer.Argument(metavar="[TEXT]", help="The text; - reads standard input.", show_default=False),
 ]
-OtherArgument = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Argument(metavar="[TEXT_B]", help="A second text.", show_default=False),
-]
-AlignOption = Annotated[
-    str,
-    typer.Option(
-        "--align", metavar="word|position", help="Which keys of two texts stand side by side."
-    ),
-]
-WithHeadOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--with-head", metavar="N", help="Compare with this head.", show_default=False),
-]
-WithLayerOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--with-layer", metavar="N", help="Compare with this layer.", show_default=False),
-]
-WithWeightsOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--with-weights", metavar="FILE", help="Compare with this layer's weights.",
-        show_default=False,
-    ),
-]  # fmt: skip
-WithModelOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--with-model", metavar="DIR|FILE.gguf", help="Compare with this model.", show_default=False
-    ),
-]  # fmt: skip
-FailAboveOption = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        "--fail-above", metavar="BITS", help="Exit 1 if a head's mean divergence is larger.",
-        show_default=False,
-    ),
-]  # fmt: skip
 TextsArgument = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Argument(metavar="[TEXT]...", help="One text or several.", show_default=False),
@@ -69,20 +31,6 @@ LinesOption = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
-PatternOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--pattern", metavar="NAME", help="Rank and map by one pattern: previous, next, self, first, "
-        "special, same, induction, local, rare, uniform or positional.", show_default=False,
-    ),
-]  # fmt: skip
-NoSinksOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-sinks", help="Leave out the first token and special tokens; the rest sums to 1."
-    ),
-]
-TopOption = Annotated[int, typer.Option("--top", min=1, help="Heads listed per pattern.")]
 FileOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--file", metavar="PATH", help="Read the text from a file.", show_default=False),

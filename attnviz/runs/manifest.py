@@ -52,7 +52,7 @@ def make_manifest(
     return {
         "schema": SCHEMA,
         "version": __version__,
-        "settings": dict(settings),
+        "settings": {name: value for name, value in sorted(settings.items()) if value is not None},
         "source": dict(source),
         "inputs": [
             {"name": one.name, "format": one.format, "sha256": one.sha256, "rows": one.rows}
