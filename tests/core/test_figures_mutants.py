@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_figures import RULES, by_loops, layer
+from test_head_figures import RULES, by_loops, layer
 
 from attnviz.core import figures, reference
 
