@@ -184,46 +184,6 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadReport:
-    """What every head does, averaged over texts (``core.patterns`` has the definitions).
-
-    Parameters
-    ----------
-    patterns
-        Names, P of them.
-    score, low, high, null : (P, layers, heads) float64
-        Weight on the pattern's keys, the ends of its 95 % interval over texts, and what shuffled
-        keys would give; NaN where no text can tell.
-    excess : (P, layers, heads)
-        (score − null) / (1 − null).
-    n_samples
-        How many texts, pairs of texts or random sequences speak of each pattern.
-    n_tokens
-        Of all texts together.
-    """
-
-    source: SourceInfo
-    run: RunInfo
-    patterns: tuple[str, ...]
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-    score: Array
-    low: Array
-    high: Array
-    null: Array
-    excess: Array
-    n_samples: tuple[int, ...]
-    n_texts: int
-    n_tokens: int
-    checks: Mapping[str, float] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
-
-    def to_numpy(self) -> dict[str, Array]:
-        """Return ``score``, ``low``, ``high``, ``null`` and ``excess``, each (P, layers, heads)."""
-        return {n: getattr(self, n) for n in ("score", "low", "high", "null", "excess")}
-
-
-@dataclass(frozen=True, slots=True)
 class HeadChoice:
     """One head's most telling link: how far it exceeds the head's habits (``core.choose``).
 
@@ -327,6 +287,7 @@ class Trace:
     ``inputs`` are the steps between x and q, k that the source shows (``q_projected``,
     ``q_normed``, …), each (layers, heads, rows, E). ``ranking`` is every head considered, the most
     telling first, where the heads were chosen so; ``asked`` the query it was about, None for all.
+    ``value_norms`` (layers, heads, S) is ‖v_j·W_O‖, where the source has W_O.
     """
 
     tokens: Tokens
@@ -346,6 +307,7 @@ class Trace:
     notices: tuple[str, ...] = ()
     inputs: Mapping[str, Array] = field(default_factory=dict)
     ranking: tuple[HeadChoice, ...] = ()
+    value_norms: Array | None = None
     asked: int | None = None
 
     @property

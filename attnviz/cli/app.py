@@ -12,6 +12,7 @@ from attnviz.cli import (
     cost,
     doctor,
     explain,
+    generate,
     heads,
     heatmap,
     model,
@@ -35,6 +36,7 @@ app.command("heatmap", epilog=heatmap.EXAMPLES)(heatmap.heatmap)
 app.command("view", epilog=view.EXAMPLES)(view.view)
 app.command("page", epilog=page.EXAMPLES)(page.page)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
 app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
 app.command("summary", epilog=summary.EXAMPLES)(summary.summary)
 app.command("cost", epilog=cost.EXAMPLES)(cost.cost)

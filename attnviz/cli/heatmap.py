@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from attnviz.cli import groups as g
 from attnviz.cli import options as o
@@ -18,6 +20,15 @@ Examples:
 """
 
 
+NoSinksOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-sinks",
+        help="Show the weights again without the first token and special tokens, rescaled.",
+    ),
+]
+
+
 @g.grouped
 def heatmap(
     *,
@@ -25,6 +36,7 @@ def heatmap(
     token: o.TokenOption = None,
     stage: o.PictureStageOption = "weights",
     max: o.MaxOption = None,
+    no_sinks: NoSinksOption = False,
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
@@ -47,18 +59,23 @@ def heatmap(
     from attnviz.runs import pipeline
 
     o.check_choice("stage", stage, view.STAGES)
+    if no_sinks and stage != "weights":
+        raise UsageError(f"--no-sinks is for weights: --stage {stage} has none to scale again")
     settings = origin.settings(talk)
     try:
         trace = pipeline.explain(text, **settings, token=token)
     except TooLong as fault:
-        if stage != "weights" or token or origin.words or origin.head == "mean":
+        if no_sinks or stage != "weights" or token or origin.words or origin.head == "mean":
             raise
         emit(_pooled(text, settings, talk, fault, most), target, screen, talk)
         return
     if token and not trace.ranking:
         raise UsageError("a heatmap shows every query: --token only tells --head auto what to ask")
     say_notices(trace.notices, talk)
-    emit(view.view(trace, stage=stage, most=most), target, screen, talk)
+    document = view.view(trace, stage=stage, most=most)
+    if no_sinks:
+        document = view.without_sinks_view(document)
+    emit(document, target, screen, talk)
 
 
 def _pooled(

@@ -122,7 +122,7 @@ KeyOption = Annotated[
     ),
 ]  # fmt: skip
 ViewArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="links, grid, neuron, entropy, walk or zoom.")
+    str, typer.Argument(metavar="NAME", help="links, grid, neuron, entropy, rollout, walk or zoom.")
 ]
 PictureStageOption = Annotated[
     str,

@@ -132,6 +132,19 @@ def flush_stdout() -> None:
         sys.stdout.flush()
 
 
+def write_stderr(text: str) -> None:
+    """Write a piece of a line to stderr, made visible; a line break of ours passes."""
+    from attnviz.render.tokens import visible
+
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text if text == "\n" else visible(text, stream_encoding(sys.stderr)))
+        sys.stderr.flush()
+    except OSError:
+        pass
+
+
 def say(message: str) -> None:
     """Write one line of notice to stderr, made visible."""
     _say(message, "")

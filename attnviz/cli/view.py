@@ -44,6 +44,8 @@ def view(
     settings = origin.settings(talk)
     if origin.head is None:
         settings["head"] = getattr(module, "HEADS", None)
+    if origin.layer is None and origin.model is not None:
+        settings["layer"] = getattr(module, "LAYERS", None)
     trace = pipeline.explain(text, **settings, token=token)
     say_notices(trace.notices, talk)
     chosen = {}

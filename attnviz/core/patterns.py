@@ -20,12 +20,12 @@ Attention Sinks" (2023).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from attnviz.core.reference import entropy_bits
-from attnviz.records import Array
+from attnviz.records import Array, RunInfo, SourceInfo
 
 LOCAL_WIDTH = 4
 """A local head looks at keys at most this far from its query."""
@@ -272,3 +272,43 @@ def ideal(name: str, visible: Array, facts: Facts) -> Array:
     wanted = np.where(wanted.any(axis=-1, keepdims=True), wanted, seen)
     rows: Array = wanted / wanted.sum(axis=-1, keepdims=True)
     return rows[None]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReport:
+    """What every head does, averaged over texts (``core.patterns`` has the definitions).
+
+    Parameters
+    ----------
+    patterns
+        Names, P of them.
+    score, low, high, null : (P, layers, heads) float64
+        Weight on the pattern's keys, the ends of its 95 % interval over texts, and what shuffled
+        keys would give; NaN where no text can tell.
+    excess : (P, layers, heads)
+        (score − null) / (1 − null).
+    n_samples
+        How many texts, pairs of texts or random sequences speak of each pattern.
+    n_tokens
+        Of all texts together.
+    """
+
+    source: SourceInfo
+    run: RunInfo
+    patterns: tuple[str, ...]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    score: Array
+    low: Array
+    high: Array
+    null: Array
+    excess: Array
+    n_samples: tuple[int, ...]
+    n_texts: int
+    n_tokens: int
+    checks: Mapping[str, float] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    def to_numpy(self) -> dict[str, Array]:
+        """Return ``score``, ``low``, ``high``, ``null`` and ``excess``, each (P, layers, heads)."""
+        return {n: getattr(self, n) for n in ("score", "low", "high", "null", "excess")}

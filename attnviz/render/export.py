@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from attnviz.core.compare import Comparison
+from attnviz.core.patterns import HeadReport
 from attnviz.core.summary import Rectangle, Summary
-from attnviz.records import STAGES, HeadReport, Tokens, Trace
+from attnviz.records import STAGES, Tokens, Trace
 from attnviz.render.shapes import Document, Label, Table
 
 TRACE_SCHEMA = "attnviz.trace/1"

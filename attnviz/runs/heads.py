@@ -16,9 +16,9 @@ import numpy as np
 from attnviz import __version__
 from attnviz.core.flow import without_sinks
 from attnviz.core.intervals import average, bootstrap
-from attnviz.core.patterns import PATTERNS, Facts, excess, score, stability
+from attnviz.core.patterns import PATTERNS, Facts, HeadReport, excess, score, stability
 from attnviz.errors import InputError, UsageError
-from attnviz.records import Array, HeadReport, LayerHeads, RunInfo, Tokens
+from attnviz.records import Array, LayerHeads, RunInfo, Tokens
 from attnviz.runs.opening import open_place
 from attnviz.runs.proving import parity_of
 from attnviz.runs.requests import choose_layers

@@ -15,6 +15,7 @@ import numpy as np
 
 from attnviz import __version__
 from attnviz.core import reference
+from attnviz.core.flow import value_norms
 from attnviz.core.masks import window_reach
 from attnviz.errors import TooLong, UsageError
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens, Trace
@@ -294,7 +295,19 @@ def gather(
             *_blind_notice(blind, tokens),
         ),
         inputs=_inputs(layers, heads),
+        value_norms=_value_norms(layers, heads),
     )
+
+
+def _value_norms(layers: Sequence[LayerHeads], heads: tuple[int, ...]) -> Array | None:
+    """Return ‖v_j·W_O‖ of the heads shown, where every layer has W_O."""
+    if any(layer.w_o is None for layer in layers):
+        return None
+    norms = [
+        value_norms(_plain(layer.v), _plain(layer.w_o), n_heads=layer.n_heads)[list(heads)]
+        for layer in layers
+    ]
+    return np.stack(norms)
 
 
 def _check_widths(layers: Sequence[LayerHeads]) -> None:
@@ -328,6 +341,7 @@ def average_heads(trace: Trace) -> Trace:
         stages={"weights": weights},
         visible=np.asarray(trace.visible).any(axis=1, keepdims=True),
         sink_share=None,
+        value_norms=None,
         inputs={},
         notices=(*trace.notices, f"mean of the weights of {len(trace.heads)} heads"),
     )

@@ -127,6 +127,7 @@ def pool_words(trace: Trace) -> Trace:
         rows_without_keys=tuple(
             place for place in _rows_moved(trace, moved) if _is_blind(trace, place, queries)
         ),
+        value_norms=None,
         run=replace(trace.run, overrides={**trace.run.overrides, "words": RULE}),
     )
 

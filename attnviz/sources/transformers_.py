@@ -36,7 +36,7 @@ from attnviz.sources.models.loading import (
 )
 from attnviz.sources.models.padding import check_known, pad, takes_padding
 from attnviz.sources.models.tokenizer import ModelTokenizer, open_tokenizer
-from attnviz.sources.models.writing import append, decoder_tokens, write_on
+from attnviz.sources.models.writing import decoder_tokens, go_on
 from attnviz.sources.tokenize import clean
 
 _PLAN_VERSION = 2
@@ -271,11 +271,11 @@ class TransformersSource:
         )
         self._listen(forward, hand_on, frozenset(calls), n_batch=len(texts))
 
-    def generate(self, tokens: Tokens, n_new: int) -> Tokens:
-        """Write on greedily: the text's tokens and ``n_new`` more, fewer where the model ends.
+    def generate(self, tokens: Tokens, n_new: int, **how: Any) -> Tokens:
+        """Write on: the text's tokens and ``n_new`` more, fewer where the model ends.
 
         Row i of a later ``run`` over the result is where token i looked when it was the last, as
-        causal rows ignore what follows.
+        causal rows ignore what follows. ``how``: ``temperature``, ``seed``, ``tell`` of ``go_on``.
 
         Raises
         ------
@@ -286,7 +286,7 @@ class TransformersSource:
         if self._is_pair or not model.can_generate() or getattr(model, "lm_head", None) is None:
             raise UsageError(f"{self.files.name} does not write text on: it has no language head")
         self._check_length(len(tokens) + n_new)
-        return append(self.tokenizer, tokens, write_on(self.loaded, tokens.ids, n_new))
+        return go_on(self.loaded, self.tokenizer, tokens, n_new, **how)
 
     # -- inside -----------------------------------------------------------------------------
 

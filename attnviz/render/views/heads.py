@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attnviz.core.patterns import PATTERNS
+from attnviz.core.patterns import PATTERNS, HeadReport
 from attnviz.errors import UsageError
-from attnviz.records import HeadReport
 from attnviz.registry import no_such_choice
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
 from attnviz.render.views.walk import checks_line, headline

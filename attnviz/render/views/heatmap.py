@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from attnviz.core.flow import without_sinks
 from attnviz.errors import UsageError
 from attnviz.records import Array, Tokens, Trace
 from attnviz.registry import no_such_choice
@@ -59,6 +61,26 @@ def view(trace: Trace, *, stage: str = "weights", most: float | None = None) -> 
     return Document(
         (headline(trace), *choice(trace), shape), trace, title="heatmap", stages=(stage,)
     )
+
+
+def without_sinks_view(document: Document) -> Document:
+    """Add the same weights without the first token and special tokens, rescaled, below the raw ones."""
+    trace, raw = document.record, document.shapes[-1]
+    assert isinstance(raw, Heatmap)
+    special = np.array(trace.keys.special, bool)
+    special[0] = True
+    panels = tuple(
+        replace(
+            panel,
+            values=without_sinks(np.asarray(panel.values), special),
+            hidden=np.broadcast_to(special, np.shape(panel.values))
+            | (False if panel.hidden is None else panel.hidden),
+        )
+        for panel in raw.panels
+    )
+    note = "without the first token and special tokens; the rest of each row is scaled to sum to 1"
+    rest = replace(raw, title=f"{raw.title}, no sinks", panels=panels, notes=(note,))
+    return replace(document, shapes=(*document.shapes, rest))
 
 
 def _scale_notes(largest: float, end: float, *, is_chosen: bool) -> Iterator[str]:

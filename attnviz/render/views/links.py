@@ -19,7 +19,7 @@ MOST = 1500
 DATA_COLUMNS = (
     Column("layer", "int"), Column("head", "int"), Column("query", "int"),
     Column("query_label", "label"), Column("key", "int"), Column("key_label", "label"),
-    Column("weight"),
+    Column("weight"), Column("value_norm"),
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def view(trace: Trace) -> Document:
     )
     rows = tuple(
         (trace.layers[i], trace.heads[j], query, Label(trace.tokens.labels[query]),
-         key, Label(trace.keys.labels[key]), weight)
+         key, Label(trace.keys.labels[key]), weight, _carried(trace, i, j, key, weight))
         for (i, j), shape in zip(np.ndindex(len(trace.layers), len(trace.heads)), shapes, strict=True)
         for query, key, weight in shape.links
     )  # fmt: skip
@@ -45,6 +45,13 @@ def view(trace: Trace) -> Document:
         stages=("weights",),
         data=Table("links", DATA_COLUMNS, rows),
     )
+
+
+def _carried(trace: Trace, i: int, j: int, key: int, weight: float) -> float | None:
+    """Return ‖α·v·W_O‖ of a link, where the source has W_O."""
+    if trace.value_norms is None:
+        return None
+    return weight * float(np.asarray(trace.value_norms)[i, j, key])
 
 
 def _links(trace: Trace, i: int, j: int) -> Links:

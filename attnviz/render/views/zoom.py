@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from attnviz.core.flow import HONEST
 from attnviz.errors import UsageError
 from attnviz.records import Trace
 from attnviz.render.shapes import Column, Document, Label, Shape, Table, Text
@@ -124,6 +125,7 @@ def _blend(trace: Trace, i: int, j: int, query: int, where: str) -> Table:
     v_SF = np.asarray(trace.stages["v"][i, j])
     z_F = np.asarray(trace.stages["output"][i, j, query])
     length = float(np.sqrt(z_F @ z_F))
+    norms = None if trace.value_norms is None else np.asarray(trace.value_norms[i, j])
     brought_SF = weights[:, None] * np.where(weights[:, None] > 0, v_SF, 0.0)
     along_S = brought_SF @ z_F / length if length > 0 else np.zeros(len(weights))
     rows = tuple(
@@ -133,6 +135,7 @@ def _blend(trace: Trace, i: int, j: int, query: int, where: str) -> Table:
             float(weights[key]),
             float(np.sqrt(v_SF[key] @ v_SF[key])),
             float(np.sqrt(brought_SF[key] @ brought_SF[key])),
+            *(() if norms is None else (float(weights[key] * norms[key]),)),
             float(along_S[key]),
             float(along_S[key] / length) if length > 0 else 0.0,
         )
@@ -144,6 +147,7 @@ def _blend(trace: Trace, i: int, j: int, query: int, where: str) -> Table:
         Column("weight", "percent"),
         Column("‖v‖"),
         Column("‖weight·v‖"),
+        *(() if norms is None else (Column("‖weight·v·W_O‖"),)),
         Column("along z"),
         Column("of ‖z‖", "percent"),
     )
@@ -152,7 +156,7 @@ def _blend(trace: Trace, i: int, j: int, query: int, where: str) -> Table:
         columns,
         rows,
         formula=f"z = Σ weightⱼ·vⱼ, ‖z‖ = {length:.4f}; along z = weightⱼ·vⱼ·z/‖z‖ sums to ‖z‖",
-        notes=("A negative share pulls z back: that value points away from the blend.",),
+        notes=("A negative share pulls z back: that value points away from the blend.", HONEST),
         n_keys=2,
     )
 

@@ -1,12 +1,12 @@
 """Text that a model writes itself: going on from a prompt, and a decoder's side of a translation.
 
-What lives here: greedy writing with the model's own kernel, and labels for what was written. What
+What lives here: writing with the model's own kernel, and labels for what was written. What
 does not: attention, which is captured in one pass over the whole text afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +23,16 @@ MAX_DECODER_TOKENS = 32
 """How much a model writes where nobody gives the decoder's text."""
 
 
-def write_on(loaded: Loaded, ids: Sequence[int], n_new: int) -> list[int]:
-    """Let a model write greedily: the ids after the prompt, or after the decoder's start.
+def write_on(
+    loaded: Loaded,
+    ids: Sequence[int],
+    n_new: int,
+    *,
+    temperature: float = 0.0,
+    seed: int = 0,
+    tell: Callable[[int], None] | None = None,
+) -> list[int]:
+    """Let a model write: the ids after the prompt, or after the decoder's start.
 
     Parameters
     ----------
@@ -32,23 +40,80 @@ def write_on(loaded: Loaded, ids: Sequence[int], n_new: int) -> list[int]:
         The prompt, or the encoder's text.
     n_new
         At most so many; fewer where the model ends.
+    temperature
+        0 takes the likeliest token each time; above 0 tokens are drawn, the same for one seed.
+    tell
+        Told each new id as it is written.
     """
     switch(loaded.model, "sdpa")
     inputs = torch.tensor([list(ids)], device=loaded.device)
     options: dict[str, Any] = {}
     if not loaded.is_encoder_decoder:
         options["pad_token_id"] = getattr(loaded.config, "pad_token_id", None) or 0
-    with torch.inference_mode():
+    if temperature > 0:
+        options.update(temperature=temperature, top_k=0, top_p=1.0)
+    if tell is not None:
+        options["streamer"] = _Listener(tell, skip=1)
+    with torch.inference_mode(), torch.random.fork_rng():
+        torch.manual_seed(seed)
         made = loaded.model.generate(
             inputs,
             attention_mask=torch.ones_like(inputs),
             max_new_tokens=n_new,
-            do_sample=False,
+            do_sample=temperature > 0,
             num_beams=1,
             **options,
         )
     first = 1 if loaded.is_encoder_decoder else len(ids)
     return [int(i) for i in made[0, first:].tolist()]
+
+
+def go_on(
+    loaded: Loaded,
+    tokenizer: ModelTokenizer,
+    tokens: Tokens,
+    n_new: int,
+    *,
+    temperature: float = 0.0,
+    seed: int = 0,
+    tell: Callable[[Tokens], None] | None = None,
+) -> Tokens:
+    """Return a prompt's tokens and what the model writes behind them.
+
+    Parameters
+    ----------
+    temperature
+        0 is greedy; above 0 tokens are drawn, the same for one seed.
+    tell
+        Told the text so far after every new token.
+    """
+    ids: list[int] = []
+
+    def heard(i: int) -> None:
+        ids.append(i)
+        if tell is not None:
+            tell(append(tokenizer, tokens, ids))
+
+    made = write_on(loaded, tokens.ids, n_new, temperature=temperature, seed=seed,
+                    tell=None if tell is None else heard)  # fmt: skip
+    return append(tokenizer, tokens, made)
+
+
+class _Listener:
+    """What the library calls with the prompt's ids first, then with every new id."""
+
+    def __init__(self, tell: Callable[[int], None], *, skip: int) -> None:
+        self.tell, self.skip = tell, skip
+
+    def put(self, value: torch.Tensor) -> None:
+        if self.skip:
+            self.skip -= 1
+            return
+        for i in value.flatten().tolist():
+            self.tell(int(i))
+
+    def end(self) -> None:
+        """Nothing is kept."""
 
 
 def decoder_tokens(

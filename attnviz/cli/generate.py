@@ -1,0 +1,99 @@
+"""``attnviz generate``: while a model writes, where does it look?"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnviz.cli import groups as g
+from attnviz.cli import options as o
+
+if TYPE_CHECKING:
+    from attnviz.records import Tokens
+
+EXAMPLES = """\b
+Examples:
+  attnviz generate "A cute teddy bear is" --model tiny -n 5
+  attnviz generate "A cute teddy bear is" --model tiny -n 5 --temperature 1 -o written.png
+"""
+
+CountOption = Annotated[int, typer.Option("-n", "--n-tokens", help="New tokens, at most.")]
+TemperatureOption = Annotated[
+    float,
+    typer.Option("--temperature", help="0 takes the likeliest token; above, tokens are drawn."),
+]
+
+
+@g.grouped
+def generate(
+    *,
+    text: g.TextInput,
+    place: g.Place,
+    head: o.HeadOption = None,
+    n_tokens: CountOption = 20,
+    temperature: TemperatureOption = 0.0,
+    target: g.Target,
+    picture: g.Picture,
+    look: g.Look,
+    talk: g.Talk,
+) -> None:
+    """Let a model write on; a row per new token shows where it looked.
+
+    Needs --model. The written text appears as it comes; then each new token with its largest
+    weights, and the map of the whole text, prompt included.
+    """
+    from attnviz.cli.emit import choose_format, emit, say_notices
+
+    screen = look.screen(picture=picture)
+    choose_format(target)
+    prompt = text.read()
+
+    from attnviz.render.views import generate as view
+    from attnviz.runs.generate import generate as run
+
+    settings = place.settings(talk)
+    unused = [name for name in ("attention", "decoder_text") if settings.pop(name) is not None]
+    if unused:
+        from attnviz.errors import UsageError
+
+        raise UsageError(f"--{unused[0].replace('_', '-')} is for encoder-decoders: leave it out")
+    live = Live(quiet=talk.quiet)
+    try:
+        found = run(
+            prompt, n=n_tokens, temperature=temperature, head=head, tell=live.show, **settings
+        )
+    finally:
+        live.end()
+    say_notices(found.trace.notices, talk)
+    document = view.view(found.trace, n_prompt=found.n_prompt, written=found.text)
+    emit(document, target, screen, talk)
+
+
+class Live:
+    """The text as it is written, on stderr, where that is a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.is_on = not quiet and sys.stderr is not None and sys.stderr.isatty()
+        self.shown = 0
+
+    def show(self, tokens: Tokens) -> None:
+        """Write what is new."""
+        if not self.is_on:
+            return
+        from attnviz.cli.report import write_stderr
+
+        if not self.shown:
+            first = tokens.spans[-1]
+            self.shown = first[0] if first is not None else len(tokens.text)
+            write_stderr(tokens.text[: self.shown])
+        write_stderr(tokens.text[self.shown :])
+        self.shown = len(tokens.text)
+
+    def end(self) -> None:
+        """End the line."""
+        if self.is_on and self.shown:
+            from attnviz.cli.report import write_stderr
+
+            write_stderr("\n")

@@ -1,0 +1,86 @@
+"""Attention rollout: how much of each first-layer token is in each last-layer one.
+
+What lives here: the map and the largest sources. What does not: the product (``core.flow``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnviz.core.flow import HONEST, rollout
+from attnviz.errors import UsageError
+from attnviz.records import Trace
+from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
+from attnviz.render.views.heatmap import plain_labels
+from attnviz.render.views.walk import checks_line, headline
+
+HEADS = "all"
+LAYERS = "all"
+N_SOURCES = 8
+DATA_COLUMNS = (
+    Column("query", "int"), Column("query_label", "label"), Column("key", "int"),
+    Column("key_label", "label"), Column("flow"),
+)  # fmt: skip
+
+
+def view(trace: Trace, *, queries: Sequence[int] = ()) -> Document:
+    """Multiply all layers' maps, each the mean of its heads mixed half and half with the residual.
+
+    Parameters
+    ----------
+    queries
+        List the largest sources of these tokens.
+
+    Raises
+    ------
+    UsageError
+        Not all layers and heads, or queries that are not the keys.
+    """
+    n_layers, n_heads = trace.source.n_layers, trace.source.n_heads
+    if trace.key_tokens is not None or len(trace.heads) != n_heads or trace.heads == ("mean",):
+        raise UsageError("rollout is about self attention and all heads: leave out --head")
+    if trace.source.kind == "model" and len(trace.layers) != n_layers:
+        raise UsageError(
+            f"rollout needs all {n_layers} layers, {len(trace.layers)} are here: leave out --layer"
+        )
+    flow = rollout(list(np.asarray(trace.stages["weights"])))
+    labels = plain_labels(trace.tokens)
+    panel = Matrix("rollout", flow, labels, labels, scale="weights",
+                   row_axis="last layer", column_axis="first layer")  # fmt: skip
+    shapes: list[Shape] = [headline(trace)]
+    shapes.extend(_sources(trace, flow[query], query) for query in queries)
+    shapes.append(
+        Heatmap(
+            f"rollout over {len(trace.layers)} layers",
+            (panel,),
+            (0.0, 1.0),
+            value_name="share",
+            notes=("each layer: half the mean of its heads, half the token itself; multiplied",),
+        )
+    )
+    shapes.append(Text((HONEST,), role="note"))
+    shapes.append(Text((checks_line(trace.checks),), role="check"))
+    return Document(tuple(shapes), trace, "rollout", ("weights",), data=_data(trace, flow))
+
+
+def _sources(trace: Trace, row: np.ndarray[tuple[int], np.dtype[np.float64]], query: int) -> Table:
+    best = np.argsort(-row, kind="stable")[:N_SOURCES]
+    return Table(
+        "what flowed into the last layer's token",
+        (Column("#", "int"), Column("first layer", "label"), Column("share", "percent"),
+         Column("", "bar")),
+        tuple((int(k), Label(trace.tokens.labels[k]), float(row[k]), float(row[k])) for k in best),
+        formula=f"token {query}; all sources make 100 %",
+        n_keys=2,
+    )  # fmt: skip
+
+
+def _data(trace: Trace, flow: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> Table:
+    labels = trace.tokens.labels
+    rows = tuple(
+        (i, Label(labels[i]), j, Label(labels[j]), float(flow[i, j]))
+        for i, j in np.ndindex(*flow.shape)
+    )
+    return Table("rollout", DATA_COLUMNS, rows)

@@ -1,0 +1,103 @@
+"""A model writes on, and every new token says where it looked.
+
+What lives here: writing, then one pass over the whole text for its rows. What does not: the
+library's generation (``sources.models.writing``), or attention (``core``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from attnviz.errors import UsageError
+from attnviz.records import LayerHeads, Tokens, Trace
+from attnviz.runs import choosing
+from attnviz.runs.opening import open_place
+from attnviz.runs.pipeline import check_dense_size, gather
+
+MAX_NEW = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A prompt, what a model wrote behind it, and the attention over both.
+
+    Parameters
+    ----------
+    trace
+        One layer and head over the whole text, the prompt's rows included. The row of the query at
+        position i is where the model looked when it wrote token i + 1.
+    n_prompt
+        How many tokens the prompt has.
+    """
+
+    trace: Trace
+    n_prompt: int
+
+    @property
+    def text(self) -> str:
+        """What the model wrote."""
+        spans = [s for s in self.trace.tokens.spans[self.n_prompt :] if s is not None]
+        return self.trace.tokens.text[spans[0][0] :] if spans else ""
+
+
+def generate(
+    text: str,
+    *,
+    model: str | None = None,
+    n: int = 20,
+    temperature: float = 0.0,
+    seed: int = 0,
+    layer: str | int | None = None,
+    head: str | int | None = None,
+    tell: Callable[[Tokens], None] | None = None,
+    **options: Any,
+) -> Generated:
+    """Let a model write on, and trace where each new token looked.
+
+    Parameters
+    ----------
+    model
+        A decoder on disk: a Hugging Face folder or a GGUF file.
+    n
+        At most so many new tokens.
+    temperature, seed
+        0 takes the likeliest token each time, as the library's own greedy ``generate``; above 0
+        tokens are drawn from the seed.
+    layer, head
+        One of each; by default the head that tells most about the prompt's last token.
+    tell
+        Told the text so far after every new token.
+
+    Returns
+    -------
+    Generated
+
+    Raises
+    ------
+    UsageError
+        No model, one that cannot write, or more than one head.
+    InputError
+        A model or text that cannot be read, or a text too long for the model.
+    """
+    if model is None:
+        raise UsageError("only a trained model writes: give one with --model DIR or FILE.gguf")
+    if not 1 <= n <= MAX_NEW:
+        raise UsageError(f"-n {n} is out of range: 1 to {MAX_NEW}")
+    if not 0 <= temperature <= 100:
+        raise UsageError(f"--temperature {temperature:g} is out of range: 0 (greedy) to 100")
+    place = open_place(model=model, seed=seed, **options)
+    opened = place.send(text)
+    assert opened.model is not None
+    chosen = choosing.choose(opened, layer=layer, head=head, query=len(opened.tokens) - 1)
+    if len(chosen.layers) * len(chosen.heads) != 1:
+        raise UsageError("one head is followed while a model writes: give --layer N --head N")
+    n_prompt = len(opened.tokens)
+    whole = opened.model.generate(opened.tokens, n, temperature=temperature, seed=seed, tell=tell)
+    check_dense_size(len(whole), len(whole), 1)
+    found: list[LayerHeads] = []
+    opened.source.run(whole, chosen.layers, found.append)
+    computing = place.core_for(len(whole))
+    trace = gather(opened.source, whole, found, chosen.heads, computing)
+    return Generated(trace, n_prompt)

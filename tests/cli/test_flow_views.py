@@ -1,0 +1,58 @@
+"""Rollout, value-aware links and maps without sinks, on the screen and in files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import SENTENCE, Result
+
+from attnviz.core.flow import rollout
+from attnviz.runs.pipeline import explain
+
+Cli = Callable[..., Result]
+
+
+def test_rollout_of_a_model_is_the_product_of_its_layers(cli: Cli, minilm: Path) -> None:
+    done = cli("view", "rollout", SENTENCE, "-m", str(minilm), "-f", "json")
+    data = json.loads(done.out)
+    trace = explain(SENTENCE, model=str(minilm), layer="all", head="all")
+    flow = np.eye(len(trace.tokens))
+    for weights in trace.stages["weights"]:
+        flow = (0.5 * weights.mean(axis=0) + 0.5 * np.eye(len(flow))) @ flow
+    shown = np.array([r["flow"] for r in data["records"]]).reshape(flow.shape)
+    assert np.abs(shown - flow).max() < 1e-12
+    assert np.allclose(rollout(list(trace.stages["weights"])), flow)
+    asked = cli("view", "rollout", SENTENCE, "-m", str(minilm), "--token", "teddy")
+    assert "what flowed into" in asked.out
+    assert "not why the model answered" in asked.out
+    part = cli("view", "rollout", SENTENCE, "-m", str(minilm), "--layer", "1")
+    assert (part.code, "needs all 6 layers" in part.err) == (2, True)
+
+
+def test_links_carry_the_length_of_what_they_bring(cli: Cli, minilm: Path) -> None:
+    arguments = ("view", "links", SENTENCE, "-m", str(minilm), "-l", "0", "-H", "4", "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(cli(*arguments).out)))
+    trace = explain(SENTENCE, model=str(minilm), layer="0", head="4")
+    assert trace.value_norms is not None
+    row = next(r for r in rows if (r["query_label"], r["key_label"]) == ("teddy", "bear"))
+    expected = float(row["weight"]) * trace.value_norms[0, 0, int(row["key"])]
+    assert float(row["value_norm"]) == pytest.approx(expected)
+    zoom = cli("explain", SENTENCE, "-m", str(minilm), "--token", "teddy")
+    assert "‖weight·v·W_O‖" in zoom.out
+    # a layer without an output projection says nothing about it
+    plain = cli("explain", SENTENCE, "-w", "random", "--token", "teddy")
+    assert "W_O" not in plain.out
+
+
+def test_the_map_without_sinks_stands_below_the_raw_one(cli: Cli, minilm: Path) -> None:
+    done = cli("heatmap", SENTENCE, "-m", str(minilm), "-l", "2", "-H", "9", "--no-sinks")
+    assert done.out.count("weights · L2.H9") == 2
+    assert "scaled to sum to 1" in done.out
+    wrong = cli("heatmap", SENTENCE, "--stage", "scores", "--no-sinks")
+    assert (wrong.code, "--no-sinks is for weights" in wrong.err) == (2, True)
