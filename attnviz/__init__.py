@@ -10,6 +10,7 @@ _HOMES = {
     "batch": "attnviz.api",
     "compare": "attnviz.api",
     "explain": "attnviz.api",
+    "generate": "attnviz.api",
     "load": "attnviz.api",
     "rank_heads": "attnviz.api",
     "summarize": "attnviz.api",
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from attnviz.api import batch as batch
     from attnviz.api import compare as compare
     from attnviz.api import explain as explain
+    from attnviz.api import generate as generate
     from attnviz.api import load as load
     from attnviz.api import rank_heads as rank_heads
     from attnviz.api import summarize as summarize

@@ -13,11 +13,22 @@ from attnviz.core.summary import Summary as Summary
 from attnviz.records import Trace
 from attnviz.runs.batch import Outcome, Request, run_batch
 from attnviz.runs.compare import compare as compare
+from attnviz.runs.generate import generate as generate
 from attnviz.runs.heads import rank_heads as rank_heads
 from attnviz.runs.pipeline import explain as explain
 from attnviz.runs.summaries import summarize as summarize
 
-__all__ = ["Summary", "Trace", "batch", "compare", "explain", "load", "rank_heads", "summarize"]
+__all__ = [
+    "Summary",
+    "Trace",
+    "batch",
+    "compare",
+    "explain",
+    "generate",
+    "load",
+    "rank_heads",
+    "summarize",
+]
 
 
 def load(path: str, **options: Any) -> Any:
