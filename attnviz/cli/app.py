@@ -21,8 +21,10 @@ from attnviz.cli import (
     view,
     weights,
 )
+from attnviz.cli.command import Command, Group
 
 app = typer.Typer(
+    cls=Group,
     name="attnviz",
     help="A microscope for attention, in the terminal: every number between a text and the "
     "output of an attention head.",
@@ -31,19 +33,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
-app.command("heatmap", epilog=heatmap.EXAMPLES)(heatmap.heatmap)
-app.command("view", epilog=view.EXAMPLES)(view.view)
-app.command("page", epilog=page.EXAMPLES)(page.page)
-app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
-app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
-app.command("heads", epilog=heads.EXAMPLES)(heads.heads)
-app.command("summary", epilog=summary.EXAMPLES)(summary.summary)
-app.command("cost", epilog=cost.EXAMPLES)(cost.cost)
-app.command("batch", epilog=batch.EXAMPLES)(batch.batch)
+app.command("explain", cls=Command, epilog=explain.EXAMPLES)(explain.explain)
+app.command("heatmap", cls=Command, epilog=heatmap.EXAMPLES)(heatmap.heatmap)
+app.command("view", cls=Command, epilog=view.EXAMPLES)(view.view)
+app.command("page", cls=Command, epilog=page.EXAMPLES)(page.page)
+app.command("compare", cls=Command, epilog=compare.EXAMPLES)(compare.compare)
+app.command("generate", cls=Command, epilog=generate.EXAMPLES)(generate.generate)
+app.command("heads", cls=Command, epilog=heads.EXAMPLES)(heads.heads)
+app.command("summary", cls=Command, epilog=summary.EXAMPLES)(summary.summary)
+app.command("cost", cls=Command, epilog=cost.EXAMPLES)(cost.cost)
+app.command("batch", cls=Command, epilog=batch.EXAMPLES)(batch.batch)
 app.add_typer(weights.app, name="weights")
 app.add_typer(model.app, name="model")
-app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("doctor", cls=Command, epilog=doctor.EXAMPLES)(doctor.doctor)
 
 
 def _show_version(wanted: bool) -> None:

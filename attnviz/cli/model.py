@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from attnviz.cli import groups as g
+from attnviz.cli.command import Command, Group
 
 app = typer.Typer(
-    help="Inspect trained models on disk.", rich_markup_mode=None, no_args_is_help=False
+    cls=Group, help="Inspect trained models on disk.", rich_markup_mode=None, no_args_is_help=False
 )
 
 _SHOW = """\b
@@ -19,7 +20,7 @@ Examples:
 """
 
 
-@app.command("show", epilog=_SHOW)
+@app.command("show", cls=Command, epilog=_SHOW)
 @g.grouped
 def show(
     path: Annotated[

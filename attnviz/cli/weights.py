@@ -8,11 +8,13 @@ import typer
 
 from attnviz.cli import groups as g
 from attnviz.cli import options as o
+from attnviz.cli.command import Command, Group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 app = typer.Typer(
+    cls=Group,
     help="Make, inspect and convert weight files.",
     rich_markup_mode=None,
     no_args_is_help=False,
@@ -37,7 +39,7 @@ Examples:
 """
 
 
-@app.command("new", epilog=_NEW)
+@app.command("new", cls=Command, epilog=_NEW)
 def new(
     file: FileArgument,
     seed: o.SeedOption = 0,
@@ -63,7 +65,7 @@ def new(
     _publish(file, arrays, metadata, {}, force=force, quiet=quiet)
 
 
-@app.command("show", epilog=_SHOW)
+@app.command("show", cls=Command, epilog=_SHOW)
 @g.grouped
 def show(
     file: Annotated[str, typer.Argument(metavar="FILE|sample", help="A weight file or folder.")],
@@ -83,7 +85,7 @@ def show(
     emit(view(facts), target, screen, talk)
 
 
-@app.command("convert", epilog=_CONVERT)
+@app.command("convert", cls=Command, epilog=_CONVERT)
 def convert(
     source: Annotated[str, typer.Argument(metavar="FROM", help="A weight file or folder.")],
     target: Annotated[
