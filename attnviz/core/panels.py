@@ -84,7 +84,7 @@ class Panel:
         if links is not None:
             links.add(rows, Shelf(self.room, places, tops, pieces[0].keys[0]), factor_B1)
         if sums:
-            self._show(rows, pieces, places, factor_B1, sums)
+            self._show(rows, pieces, places, factor_B1, sums, tops)
 
     def _bias(self, rows: Span) -> torch.Tensor | None:
         bias = self.job.head.bias
@@ -140,10 +140,12 @@ class Panel:
         places: list[torch.Tensor],
         factor_B1: torch.Tensor,
         sums: Sequence[Sums],
+        tops: Sequence[torch.Tensor],
     ) -> None:
         """Divide the pieces by groups of rows; sum over rows and distances while these are hot.
 
-        The piece computed last comes first: it is still in the cache.
+        The piece computed last comes first: it is still in the cache. Maxima of a map whose cells
+        are whole windows come from the windows' own: dividing a row by its sum keeps its order.
         """
         distance = next((one for one in sums if isinstance(one, Distance)), None)
         pooled = next((one for one in sums if isinstance(one, Pooled)), None)
@@ -152,23 +154,30 @@ class Panel:
         wants_sums = pooled is not None or any(isinstance(one, Received) for one in sums)
         shape_GS = (len(cuts) - 1, end - first_key)
         sums_GS = self.ones_1B.new_empty(shape_GS) if wants_sums else None
-        tops_GS = self.ones_1B.new_empty(shape_GS) if pooled is not None else None
+        step = pooled.step if pooled is not None else 1
+        shape_GW = (shape_GS[0], shape_GS[1] // step)
+        tops_GW = self.ones_1B.new_empty(shape_GW) if pooled is not None else None
         if wants_sums or distance is not None:
-            for piece, grown_BT in zip(reversed(pieces), reversed(places), strict=True):
+            for number in reversed(range(len(pieces))):
+                piece, grown_BT = pieces[number], places[number]
                 start = piece.keys[0] - first_key
                 span = slice(start, start + grown_BT.shape[1])
+                if step > 1:
+                    top_BW = (tops[number] if tops else window_tops(grown_BT)) * factor_B1
                 for group, (top, bottom) in enumerate(pairwise(cuts)):
                     mine = slice(top - rows[0], bottom - rows[0])
                     weights_GT, skewed_GD = self._divide(grown_BT[mine], factor_B1[mine])
                     if sums_GS is not None:
                         ones_1G = self.ones_1B[:, : bottom - top]
                         torch.mm(ones_1G, weights_GT, out=sums_GS[group : group + 1, span])
-                    if tops_GS is not None:
-                        torch.amax(weights_GT, 0, out=tops_GS[group, span])
+                    if tops_GW is not None:
+                        over = slice(span.start // step, span.stop // step)
+                        source = top_BW[mine] if step > 1 else weights_GT
+                        torch.amax(source, 0, out=tops_GW[group, over])
                     if distance is not None:
                         distance.add_skewed(skewed_GD, (top, bottom), piece.keys[0])
         first_B = (places[0][:, 0] * factor_B1[:, 0]) if first_key == 0 else None
-        block = Block(rows, slice(first_key, end), tuple(cuts), sums_GS, tops_GS, first_B)
+        block = Block(rows, slice(first_key, end), tuple(cuts), sums_GS, tops_GW, first_B)
         for one in sums:
             one.add(block)
 

@@ -30,8 +30,9 @@ class Block:
         weight 0 behind the last key.
     cuts
         Where the rows are cut, both ends included: one group of rows between neighbours.
-    sums_GS, tops_GS
-        Sum and maximum of the weights of every group, per key; None where nobody asks.
+    sums_GS, tops_GW
+        Sum of the weights of every group, per key, and their maximum, per ``Pooled.step`` keys;
+        None where nobody asks.
     first_B
         The weights on key 0; None where the keys begin later.
     """
@@ -40,7 +41,7 @@ class Block:
     keys: slice
     cuts: tuple[int, ...]
     sums_GS: torch.Tensor | None
-    tops_GS: torch.Tensor | None
+    tops_GW: torch.Tensor | None
     first_B: torch.Tensor | None
 
 
@@ -154,9 +155,13 @@ class Pooled:
         self.sums_RR = torch.zeros(map_rows, map_keys, dtype=wide(device), device=device)
         self.tops_RR = like.new_zeros(map_rows, map_keys)
         self.places = _cell_places(n_keys, map_keys, device)
+        is_whole = n_keys % (map_keys * links.WINDOW) == 0
+        self.step = links.WINDOW if is_whole else 1
+        """Keys that share one maximum: windows where all cells consist of whole ones."""
         # by map row: the sums of its rows so far, and their maxima; zeros behind the last key
-        self.open: dict[int, torch.Tensor] = {}
-        self.empty_2S = like.new_zeros(2, n_keys + links.WINDOW)
+        self.open: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.room = n_keys + links.WINDOW
+        self.like = like
 
     def cuts(self, rows: Span) -> tuple[int, ...]:
         """Cut a block's rows where map rows begin."""
@@ -166,16 +171,18 @@ class Pooled:
 
     def add(self, block: Block) -> None:
         assert block.sums_GS is not None
-        assert block.tops_GS is not None
+        assert block.tops_GW is not None
         first = self._map_row(block.rows[0])
         for done in [number for number in self.open if number < first]:
             self._close(done)
         for place, sum_S in enumerate(block.sums_GS):
             if first + place not in self.open:
-                self.open[first + place] = self.empty_2S.clone()
-            so_far_2S = self.open[first + place][:, block.keys]
-            so_far_2S[0] += sum_S
-            torch.maximum(so_far_2S[1], block.tops_GS[place], out=so_far_2S[1])
+                new = self.like.new_zeros(self.room), self.like.new_zeros(self.room // self.step)
+                self.open[first + place] = new
+            sum_so_far_S, top_so_far_W = self.open[first + place]
+            sum_so_far_S[block.keys] += sum_S
+            over = slice(block.keys.start // self.step, block.keys.stop // self.step)
+            torch.maximum(top_so_far_W[over], block.tops_GW[place], out=top_so_far_W[over])
 
     def join(self, other: Sums) -> None:
         assert isinstance(other, Pooled)
@@ -198,11 +205,15 @@ class Pooled:
             self._close(map_row)
 
     def _close(self, map_row: int) -> None:
-        cells_2RC = self.open.pop(map_row).index_select(1, self.places.flatten())
-        cells_2RC = cells_2RC.view(2, self.map_keys, -1)
-        self.sums_RR[map_row] += cells_2RC[0].sum(-1)
+        sum_S, top_W = self.open.pop(map_row)
+        shape = (self.map_keys, -1)
+        self.sums_RR[map_row] += sum_S[self.places.flatten()].view(shape).sum(-1)
+        if self.step > 1:
+            cells_RC = top_W[: self.n_keys // self.step].view(shape)
+        else:
+            cells_RC = top_W[self.places.flatten()].view(shape)
         top_R = self.tops_RR[map_row]
-        torch.maximum(top_R, cells_2RC[1].amax(-1), out=top_R)
+        torch.maximum(top_R, cells_RC.amax(-1), out=top_R)
 
 
 def cell_edges(n: int, n_cells: int) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attnviz.core import links, panels, products, reference
-from attnviz.core.plan import plan_stream
+from attnviz.core.plan import FIGURES, plan_stream
 from attnviz.core.rectangle import cell, rectangle, row
 from attnviz.core.stream import stream
 from attnviz.core.summary import (
@@ -167,6 +167,22 @@ def test_heads_share_keys_in_groups():
     expected = reference.trace_heads(heads)["output"][[5, 1]]
     assert found.heads == (5, 1)
     np.testing.assert_allclose(found.output_HLF, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("figures", [("map",), FIGURES])
+def test_a_map_of_whole_windows_is_the_same_map(figures: tuple[str, ...], causal: bool):
+    """Cells of 64 or 128 keys take their maxima from the windows, cells of 65 from the weights."""
+    rng = np.random.default_rng(5)
+    for n_keys, map_size in ((512, 8), (512, 4), (520, 8)):
+        q, k, v = rng.normal(size=(3, 1, n_keys, 8)) * 2
+        heads = LayerHeads(q, k, v, scale=0.5, visible=MaskRule(causal=causal))
+        weights = reference.trace_heads(heads)["weights"][0]
+        cell = np.arange(n_keys) * map_size // n_keys
+        top = np.zeros((map_size, map_size))
+        np.maximum.at(top, (cell[:, None], cell[None, :]), weights)
+        found = stream(heads, dtype=torch.float64, map_size=map_size, figures=figures, n_rows=100)
+        assert np.allclose(found.map_max_HRR[0], top, atol=1e-14, rtol=0)
 
 
 def test_a_pool_that_does_not_divide_the_length():
