@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,8 +41,8 @@ def generate(
 ) -> None:
     """Let a model write on; a row per new token shows where it looked.
 
-    Needs --model. The written text appears as it comes; then each new token with its largest
-    weights, and the map of the whole text, prompt included.
+    Needs --model. On a terminal each token appears as it is written, with where it looked; then a row
+    per token with its largest weights, and the map of the whole text, prompt included.
     """
     from attnviz.cli.emit import choose_format, emit, say_notices
 
@@ -60,40 +60,26 @@ def generate(
 
         raise UsageError(f"--{unused[0].replace('_', '-')} is for encoder-decoders: leave it out")
     live = Live(quiet=talk.quiet)
-    try:
-        found = run(
-            prompt, n=n_tokens, temperature=temperature, head=head, tell=live.show, **settings
-        )
-    finally:
-        live.end()
+    tell = live.show if live.is_on else None
+    found = run(prompt, n=n_tokens, temperature=temperature, head=head, tell=tell, **settings)
     say_notices(found.trace.notices, talk)
     document = view.view(found.trace, n_prompt=found.n_prompt, written=found.text)
     emit(document, target, screen, talk)
 
 
 class Live:
-    """The text as it is written, on stderr, where that is a terminal."""
+    """A line per token as it is written, on stderr, where that is a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.is_on = not quiet and sys.stderr is not None and sys.stderr.isatty()
-        self.shown = 0
 
-    def show(self, tokens: Tokens) -> None:
-        """Write what is new."""
-        if not self.is_on:
-            return
+    def show(self, tokens: Tokens, weights: Any) -> None:
+        """Say which token was written, and where its query looked most."""
         from attnviz.cli.report import write_stderr
 
-        if not self.shown:
-            first = tokens.spans[-1]
-            self.shown = first[0] if first is not None else len(tokens.text)
-            write_stderr(tokens.text[: self.shown])
-        write_stderr(tokens.text[self.shown :])
-        self.shown = len(tokens.text)
-
-    def end(self) -> None:
-        """End the line."""
-        if self.is_on and self.shown:
-            from attnviz.cli.report import write_stderr
-
-            write_stderr("\n")
+        best = sorted(range(len(weights)), key=lambda key: -float(weights[key]))[:3]
+        looked = ", ".join(
+            f"{tokens.labels[key]} {100 * float(weights[key]):.0f} %" for key in best
+        )
+        write_stderr(f"{tokens.labels[-1]}  ← {looked}")
+        write_stderr("\n")

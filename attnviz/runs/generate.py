@@ -7,13 +7,16 @@ library's generation (``sources.models.writing``), or attention (``core``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from attnviz.errors import UsageError
-from attnviz.records import LayerHeads, Tokens, Trace
+from attnviz.records import Array, LayerHeads, Tokens, Trace
 from attnviz.runs import choosing
-from attnviz.runs.opening import open_place
+from attnviz.runs.heads import cut_tokens
+from attnviz.runs.opening import Opened, open_place
 from attnviz.runs.pipeline import check_dense_size, gather
 
 MAX_NEW = 4096
@@ -51,7 +54,7 @@ def generate(
     seed: int = 0,
     layer: str | int | None = None,
     head: str | int | None = None,
-    tell: Callable[[Tokens], None] | None = None,
+    tell: Callable[[Tokens, Array], None] | None = None,
     **options: Any,
 ) -> Generated:
     """Let a model write on, and trace where each new token looked.
@@ -68,7 +71,8 @@ def generate(
     layer, head
         One of each; by default the head that tells most about the prompt's last token.
     tell
-        Told the text so far after every new token.
+        Told, after every new token, the text so far and the weights (S,) of the query that wrote it;
+        this runs the model once more per token, up to the layer.
 
     Returns
     -------
@@ -94,10 +98,29 @@ def generate(
     if len(chosen.layers) * len(chosen.heads) != 1:
         raise UsageError("one head is followed while a model writes: give --layer N --head N")
     n_prompt = len(opened.tokens)
-    whole = opened.model.generate(opened.tokens, n, temperature=temperature, seed=seed, tell=tell)
+    layer_at, head_at = chosen.layers[0], chosen.heads[0]
+
+    def told(tokens: Tokens) -> None:
+        if tell is not None:
+            tell(tokens, _last_row(opened, cut_tokens(tokens, len(tokens) - 1), layer_at, head_at))
+
+    whole = opened.model.generate(
+        opened.tokens, n, temperature=temperature, seed=seed, tell=None if tell is None else told
+    )
     check_dense_size(len(whole), len(whole), 1)
     found: list[LayerHeads] = []
     opened.source.run(whole, chosen.layers, found.append)
     computing = place.core_for(len(whole))
     trace = gather(opened.source, whole, found, chosen.heads, computing)
     return Generated(trace, n_prompt)
+
+
+def _last_row(opened: Opened, tokens: Tokens, layer: int, head: int) -> Array:
+    """Return the weights of the last query of a text: (S,) float64."""
+    found: list[LayerHeads] = []
+    opened.source.run(tokens, (layer,), found.append)
+    narrowed, places = choosing.narrow(found[0], (head,))
+    last = replace(narrowed, q=narrowed.q[:, -1:], x=None, own_output=None)
+    weights_HLS = np.asarray(opened.computing.trace_heads(last)["weights"])
+    row: Array = weights_HLS[places[0], -1]
+    return row

@@ -98,12 +98,12 @@ def rank_heads(
     if is_model and layer is not None:
         layers = choose_layers(layer, layers, source.info.n_layers)
     trace_heads = place.core_for(longest).trace_heads
-    cut = [_cut(source.tokenize(text), longest) for text in texts]
+    whole = [source.tokenize(text) for text in texts]
     notices = list(source.info.notices)
-    n_cut = sum(1 for _, was_cut in cut if was_cut)
+    n_cut = sum(len(found) > longest for found in whole)
     if n_cut:
         notices.append(f"{n_cut} of {len(texts)} texts were cut to {longest} tokens (--max-tokens)")
-    tokens = [found for found, _ in cut]
+    tokens = [cut_tokens(found, longest) for found in whole]
     rarity = _rarity(tokens)
     sequences = _repeated(source, tokens[0], seed) if source.info.n_vocab > 1 else []
     total = len(tokens) + len(sequences)
@@ -141,11 +141,10 @@ def rank_heads(
     return _report(source, run, layers, samples, tokens, tuple(notices), checks)
 
 
-def _cut(tokens: Tokens, longest: int) -> tuple[Tokens, bool]:
-    if len(tokens) <= longest:
-        return tokens, False
+def cut_tokens(tokens: Tokens, longest: int) -> Tokens:
+    """Return the first tokens of a text, at most so many."""
     parts = ("ids", "pieces", "labels", "spans", "special")
-    return replace(tokens, **{name: getattr(tokens, name)[:longest] for name in parts}), True
+    return replace(tokens, **{name: getattr(tokens, name)[:longest] for name in parts})
 
 
 def _maps(

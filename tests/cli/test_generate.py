@@ -71,11 +71,16 @@ def test_drawn_tokens_are_the_seeds(tiny: str) -> None:
     assert len({ids(seed) for seed in range(4)}) > 1
 
 
-def test_every_new_token_is_told(tiny: str) -> None:
-    told: list[tuple[int, ...]] = []
-    found = generate("hello world", model=tiny, n=6, tell=lambda tokens: told.append(tokens.ids))
-    assert told[-1] == found.trace.tokens.ids
-    assert [len(ids) for ids in told] == list(range(found.n_prompt + 1, len(told[-1]) + 1))
+def test_every_new_token_is_told_with_its_row(tiny: str) -> None:
+    told: list[tuple[tuple[int, ...], np.ndarray]] = []
+    found = generate("hello world", model=tiny, n=6, layer="1", head="2",
+                     tell=lambda tokens, row: told.append((tokens.ids, row)))  # fmt: skip
+    alone = generate("hello world", model=tiny, n=6, layer="1", head="2")
+    assert told[-1][0] == found.trace.tokens.ids == alone.trace.tokens.ids
+    weights = found.trace.stages["weights"][0, 0]
+    for ids, row in told:
+        query = len(ids) - 2
+        assert np.abs(row - weights[query, : query + 1]).max() < 1e-6
 
 
 @pytest.mark.parametrize(

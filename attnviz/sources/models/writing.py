@@ -93,6 +93,7 @@ def go_on(
         ids.append(i)
         if tell is not None:
             tell(append(tokenizer, tokens, ids))
+            switch(loaded.model, "sdpa")  # whoever was told may have run the model in between
 
     made = write_on(loaded, tokens.ids, n_new, temperature=temperature, seed=seed,
                     tell=None if tell is None else heard)  # fmt: skip
