@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from attnviz.errors import AttnvizError, ResourceError, UsageError
 
 if TYPE_CHECKING:
+    from attnviz.cli.settings import Resolved
     from attnviz.render.screen import ColorSystem, Screen
 
 EXIT_BUG = 70
@@ -61,6 +62,7 @@ def run_guarded(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     """Parse and run; turn the parser's errors into our one line."""
     import typer
+    from typer.main import get_command
 
     from attnviz.cli.app import app
 
@@ -69,12 +71,19 @@ def _run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    given = [decode_argument(a, i) for i, a in enumerate(arguments, start=1)]
+    root = get_command(app)
+    settings = _settings(root, given)
     try:
-        code = app(
-            args=[decode_argument(a, i) for i, a in enumerate(arguments, start=1)],
+        code = root.main(
+            args=given,
             prog_name="attnviz",
             standalone_mode=False,
+            default_map=settings.default_map or None,
         )
+    except AttnvizError as fault:
+        fault.args = (settings.blame(str(fault), given),)
+        raise
     except typer.Exit as leave:
         return int(leave.exit_code)
     except typer.Abort:
@@ -82,6 +91,35 @@ def _run(arguments: list[str]) -> int:
     except typer.TyperException as fault:
         raise UsageError(_parser_message(fault, arguments)) from None
     return code if isinstance(code, int) else 0
+
+
+def _settings(root: object, arguments: list[str]) -> Resolved:
+    """Return the settings of files and variables; help and completion work without them too."""
+    from attnviz.cli.settings import Resolved
+
+    try:
+        return settings_of(root)
+    except AttnvizError:
+        if {"-h", "--help", "--version"} & set(arguments) or "_ATTNVIZ_COMPLETE" in os.environ:
+            return Resolved()
+        raise
+
+
+def settings_of(root: object) -> Resolved:
+    """Return the settings of files and variables, checked against a command tree.
+
+    Raises
+    ------
+    InputError, UsageError
+        A file that cannot be read; a setting that does not exist or has no such value.
+    """
+    from attnviz.cli.settings import resolve
+
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was removed, or may not be read: then there are no files in it either
+        folder = os.sep
+    return resolve(root, os.environ, folder)
 
 
 def _parser_message(fault: Exception, arguments: list[str]) -> str:
@@ -256,7 +294,8 @@ def _drop_stdout() -> None:
 
 
 def _say_traceback(arguments: list[str]) -> None:
-    if "--debug" not in arguments:
+    is_set = os.environ.get("ATTNVIZ_DEBUG", "").lower() in ("1", "true", "yes", "on")
+    if "--debug" not in arguments and not is_set:
         return
     import traceback
 
