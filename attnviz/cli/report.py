@@ -64,8 +64,11 @@ def _run(arguments: list[str]) -> int:
     import typer
     from typer.main import get_command
 
+    from attnviz.cli import complete
     from attnviz.cli.app import app
 
+    if complete.is_wanted(os.environ):
+        return complete.complete()
     if sys.stdout is None:
         raise ResourceError("standard output is closed: there is nowhere to write the result")
     for stream in (sys.stdout, sys.stderr):
