@@ -17,11 +17,6 @@ from attnviz.cli.candidates import Candidate, Line, values_of
 _VARIABLE = "_ATTNVIZ_COMPLETE"
 
 
-def is_wanted(environ: Mapping[str, str]) -> bool:
-    """Tell whether a shell asks for candidates."""
-    return environ.get(_VARIABLE, "").startswith("complete_")
-
-
 def answer(root: Any, environ: Mapping[str, str]) -> tuple[str, int]:
     """Return what a shell's script expects on stdout, and the exit code.
 

@@ -47,14 +47,16 @@ def show(
     then attnviz.toml or [tool.attnviz] of pyproject.toml, the nearest upwards from the working
     folder, then attnviz/config.toml under XDG_CONFIG_HOME. Keys are option names.
     """
+    import os
+
     from attnviz.cli.emit import choose_format, emit
-    from attnviz.cli.report import settings_of
-    from attnviz.cli.settings import options_of
+    from attnviz.cli.report import working_folder
+    from attnviz.cli.settings import options_of, resolve
 
     screen = look.screen()
     choose_format(target)
     root = context.find_root().command
-    resolved = settings_of(root)
+    resolved = resolve(root, os.environ, working_folder())
     options = options_of(root)
     path = tuple(command or ())
     if path and path not in options:

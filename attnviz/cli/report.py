@@ -64,11 +64,12 @@ def _run(arguments: list[str]) -> int:
     import typer
     from typer.main import get_command
 
-    from attnviz.cli import complete
     from attnviz.cli.app import app
 
-    if complete.is_wanted(os.environ):
-        return complete.complete()
+    if os.environ.get("_ATTNVIZ_COMPLETE", "").startswith("complete_"):
+        from attnviz.cli.complete import complete
+
+        return complete()
     if sys.stdout is None:
         raise ResourceError("standard output is closed: there is nowhere to write the result")
     for stream in (sys.stdout, sys.stderr):
@@ -82,10 +83,11 @@ def _run(arguments: list[str]) -> int:
             args=given,
             prog_name="attnviz",
             standalone_mode=False,
-            default_map=settings.default_map or None,
+            default_map=None if settings is None else settings.default_map,
         )
     except AttnvizError as fault:
-        fault.args = (settings.blame(str(fault), given),)
+        if settings is not None:
+            fault.args = (settings.blame(str(fault), given),)
         raise
     except typer.Exit as leave:
         return int(leave.exit_code)
@@ -96,33 +98,29 @@ def _run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _settings(root: object, arguments: list[str]) -> Resolved:
-    """Return the settings of files and variables; help and completion work without them too."""
-    from attnviz.cli.settings import Resolved
+def _settings(root: object, arguments: list[str]) -> Resolved | None:
+    """Return the settings of files and variables; help works without them too."""
+    from attnviz.cli.setting_places import is_anything_set
 
-    try:
-        return settings_of(root)
-    except AttnvizError:
-        if {"-h", "--help", "--version"} & set(arguments) or "_ATTNVIZ_COMPLETE" in os.environ:
-            return Resolved()
-        raise
-
-
-def settings_of(root: object) -> Resolved:
-    """Return the settings of files and variables, checked against a command tree.
-
-    Raises
-    ------
-    InputError, UsageError
-        A file that cannot be read; a setting that does not exist or has no such value.
-    """
+    folder = working_folder()
+    if not is_anything_set(os.environ, folder):
+        return None
     from attnviz.cli.settings import resolve
 
     try:
-        folder = os.getcwd()
+        return resolve(root, os.environ, folder)
+    except AttnvizError:
+        if {"-h", "--help", "--version"} & set(arguments) or "_ATTNVIZ_COMPLETE" in os.environ:
+            return None
+        raise
+
+
+def working_folder() -> str:
+    """Return where the program was started, or the root where that folder is gone."""
+    try:
+        return os.getcwd()
     except OSError:  # it was removed, or may not be read: then there are no files in it either
-        folder = os.sep
-    return resolve(root, os.environ, folder)
+        return os.sep
 
 
 def _parser_message(fault: Exception, arguments: list[str]) -> str:

@@ -14,20 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attnviz.cli import setting_places as places
+from attnviz.cli.setting_places import MAX_BYTES, PREFIX
 from attnviz.errors import InputError, UsageError
 
-MAX_BYTES = 256 * 1024
 MAX_TEXT = 4096
 MAX_KEYS = 1000
 MAX_DOTS = 500
-PREFIX = "ATTNVIZ_"
-OWN_FILE = "attnviz.toml"
-PROJECT_FILE = "pyproject.toml"
 _MANY_DOTS = re.compile(rb"^(?:[^\n.]*\.){%d}" % (MAX_DOTS + 1), re.M)
-_HAS_TABLE = re.compile(
-    rb"""^[ \t]*\[?\[?[ \t]*["']?tool["']?[ \t]*\.[ \t]*["']?attnviz|^[ \t]*\[[ \t]*["']?tool["']?[ \t]*\]""",
-    re.M,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,8 @@ def read_layers(environ: Mapping[str, str], folder: str | os.PathLike[str]) -> t
     """
     layers = [Layer("environment", tuple(_from_environment(environ)))]
     project = nearest(folder, environ)
-    user = user_file(environ)
+    name = places.user_file(environ)
+    user = None if name is None else Path(name)
     if project is not None and user is not None and project[0] == user:
         project = None
     if project is not None:
@@ -78,15 +73,6 @@ def read_layers(environ: Mapping[str, str], folder: str | os.PathLike[str]) -> t
     return tuple(layer for layer in layers if layer.given or layer.path)
 
 
-def user_file(environ: Mapping[str, str]) -> Path | None:
-    """Return where the user's own settings are, whether or not the file exists."""
-    base = environ.get("XDG_CONFIG_HOME", "")
-    if os.path.isabs(base):
-        return Path(base, "attnviz", "config.toml")
-    home = environ.get("HOME", "")
-    return Path(home, ".config", "attnviz", "config.toml") if os.path.isabs(home) else None
-
-
 def nearest(
     folder: str | os.PathLike[str], environ: Mapping[str, str]
 ) -> tuple[Path, dict[str, Any]] | None:
@@ -95,20 +81,16 @@ def nearest(
     ``attnviz.toml`` counts before ``pyproject.toml`` with a ``[tool.attnviz]`` in the same folder.
     The search ends at the home folder.
     """
-    home = environ.get("HOME", "")
-    here = Path(folder)
-    for place in (here, *here.parents):
-        own = place / OWN_FILE
+    for place in map(Path, places.upwards(os.fspath(folder), environ)):
+        own = place / places.OWN_FILE
         if (content := _read(own)) is not None:
             return own, _parse(own, content)
-        project = place / PROJECT_FILE
-        if (content := _read(project, must=False)) is not None and _HAS_TABLE.search(content):
+        project = place / places.PROJECT_FILE
+        if places.may_have_table(str(project)) and (content := _read(project)) is not None:
             tool = _parse(project, content).get("tool")
             table = tool.get("attnviz") if isinstance(tool, dict) else None
             if isinstance(table, dict):
                 return project, table
-        if home and str(place) == home:
-            break
     return None
 
 
@@ -124,30 +106,21 @@ def shorten(path: Path) -> str:
     return min(here, from_home, key=lambda shown: (len(shown), shown))
 
 
-def _read(path: Path, *, must: bool = True) -> bytes | None:
-    """Return a file's content, None where there is none; ``must`` makes an unreadable one an error."""
+def _read(path: Path) -> bytes | None:
+    """Return a file's content, None where there is none."""
     try:
         found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{shorten(path)} is no file: settings are read from plain files only")
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as fault:
-        if not must:
-            return None
-        raise InputError(f"{shorten(path)}: {fault.strerror}") from fault
-    if not stat.S_ISREG(found.st_mode):
-        if not must or stat.S_ISDIR(found.st_mode):
-            return None
-        raise InputError(f"{shorten(path)} is no file: settings are read from plain files only")
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except OSError as fault:
-        if not must:
-            return None
         raise InputError(f"{shorten(path)}: {fault.strerror}") from fault
     if len(content) > MAX_BYTES:
-        if not must and not _HAS_TABLE.search(content):
-            return None
         raise InputError(
             f"{shorten(path)} is larger than {MAX_BYTES // 1024} kB: a file with settings is a page long"
         )

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from attnviz.cli.setting_files import PREFIX, Given, Layer, read_layers
+from attnviz.cli.setting_files import Given, Layer, read_layers
+from attnviz.cli.setting_places import PREFIX
 from attnviz.errors import UsageError
 
 Path: TypeAlias = tuple[str, ...]

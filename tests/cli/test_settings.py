@@ -17,7 +17,7 @@ from support import Result
 from typer.main import get_command
 
 from attnviz.cli.app import app
-from attnviz.cli.setting_files import MAX_BYTES
+from attnviz.cli.setting_places import MAX_BYTES
 from attnviz.cli.settings import NEVER, options_of, resolve, variable
 
 SCHEMA = Path(__file__).parents[2] / "attnviz/schemas/config-1.json"
