@@ -20,6 +20,7 @@ VIEWS = {
     "neuron": "one score, by dimension",
     "entropy": "how widely each query looks",
     "heatmap": "weights as colours",
+    "rollout": "the flow through all layers of a model",
     "walk": "every step, as explain shows it",
     "zoom": "one query, as explain --token shows it",
 }
