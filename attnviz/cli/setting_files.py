@@ -21,6 +21,7 @@ from attnviz.errors import InputError, UsageError
 MAX_TEXT = 4096
 MAX_KEYS = 1000
 MAX_DOTS = 500
+_TWICE = '; an option and a table of one name exclude each other: write ["weights new"]'
 _MANY_DOTS = re.compile(rb"^(?:[^\n.]*\.){%d}" % (MAX_DOTS + 1), re.M)
 
 
@@ -84,13 +85,19 @@ def nearest(
     for place in map(Path, places.upwards(os.fspath(folder), environ)):
         own = place / places.OWN_FILE
         if (content := _read(own)) is not None:
-            return own, _parse(own, content)
+            table = _parse(own, content)
+            if isinstance(table.get("tool"), dict):
+                raise UsageError(
+                    f"{shorten(own)}: [tool.attnviz] is for {places.PROJECT_FILE}; here keys stand at "
+                    "the top, and a command's in [explain]"
+                )
+            return own, table
         project = place / places.PROJECT_FILE
         if places.may_have_table(str(project)) and (content := _read(project)) is not None:
             tool = _parse(project, content).get("tool")
-            table = tool.get("attnviz") if isinstance(tool, dict) else None
-            if isinstance(table, dict):
-                return project, table
+            found = tool.get("attnviz") if isinstance(tool, dict) else None
+            if isinstance(found, dict):
+                return project, found
     return None
 
 
@@ -141,7 +148,8 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
     except RecursionError:
         raise InputError(f"{shorten(path)}: tables or lists are nested too deeply") from None
     except ValueError as fault:
-        raise InputError(f"{shorten(path)} is not TOML: {fault}") from None
+        hint = _TWICE if "overwrite" in str(fault) else ""
+        raise InputError(f"{shorten(path)} is not TOML: {fault}{hint}") from None
 
 
 def _layer(kind: str, path: Path, table: dict[str, Any]) -> Layer:

@@ -139,7 +139,7 @@ def _find(given: Given, options: dict[Path, dict[str, Any]], kind: str) -> tuple
     if kind == "environment":
         return _find_variable(given, options)
     *above, last = given.keys
-    path, key = tuple(above), last.replace("_", "-")
+    path, key = tuple(" ".join(above).split()), last.replace("_", "-")
     _refuse_never(key, given.origin, (*NEVER, "debug"))
     shown = ".".join(given.keys)
     if path and path not in options:

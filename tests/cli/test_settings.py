@@ -138,6 +138,10 @@ def test_paths_start_at_the_file(home: Path, cli: Callable[..., Result]) -> None
         ("ray-address = 'auto'", "on the command line"),
         ("[batch]\nstatus = 'x'", "on the command line"),
         ("debug = true", "on the command line"),
+        ("[tool.attnviz]\nprecision = 2", "is for pyproject.toml; here keys stand at the top"),
+        ("[tool.attnviz.explain]\nhead = 2", "is for pyproject.toml"),
+        ("weights = 'random'\n[weights.new]\nseed = 1", 'write ["weights new"]'),
+        ("weights = 'random'\n['weights new']\nseed = 1", None),
         ("x =", "not TOML"),
         ("x = " + "9" * 5000, "not TOML"),
         ("x = " + "[" * 5000, "nested too deeply"),
@@ -194,6 +198,12 @@ def test_variables(home: Path, cli: Callable[..., Result], monkeypatch: pytest.M
     monkeypatch.setenv("ATTNVIZ_WEIGHTS", "")
     monkeypatch.setenv("ATTNVIZ_CAUSAL", "perhaps")
     assert "ATTNVIZ_CAUSAL = perhaps" in cli("explain", "a b").err
+
+
+def test_variables_of_our_tests_are_none_of_the_program() -> None:
+    names = ("UPDATE_GOLDEN", "SWEEP", "WRITE_DOCS", "TEST_CACHE", "TEST_NOTES", "TEST_NO_START")
+    environ = {f"ATTNVIZ_{name}": "1" for name in names}
+    assert len(resolve(get_command(app), environ, "/").unknown) == len(names)
 
 
 def test_no_two_variables_are_one() -> None:
