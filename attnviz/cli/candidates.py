@@ -89,8 +89,6 @@ def _values(parameter: Any, key: str, line: Line, incomplete: str) -> list[Candi
         return [Candidate(name) for name in PATTERNS]
     if key == "<name>" and line.path == ("view",):
         return _described(VIEWS)
-    if key == "<command>":
-        return []
     return _by_metavar(parameter, key, incomplete)
 
 

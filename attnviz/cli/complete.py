@@ -96,7 +96,7 @@ class _Reader:
     command: Any
     path: list[str] = field(default_factory=list)
     given: dict[str, str] = field(default_factory=dict)
-    n_arguments: int = 0
+    arguments: list[str] = field(default_factory=list)
     pending: Any = None
     only_arguments: bool = False
 
@@ -111,7 +111,7 @@ class _Reader:
                 self.command = below[word]
                 self.path.append(word)
             else:
-                self.n_arguments += 1
+                self.arguments.append(word)
         elif word == "--":
             self.only_arguments = True
         else:
@@ -143,25 +143,30 @@ def candidates(root: Any, words: list[str], incomplete: str) -> list[Candidate]:
     elif incomplete.startswith("-") and not reader.only_arguments:
         found = _option_names(reader.command, incomplete)
     elif hasattr(reader.command, "commands"):
-        found = [
-            Candidate(name, _first(below.help))
-            for name, below in reader.command.commands.items()
-            if name.startswith(incomplete)
-        ]
+        found = _commands(reader.command, incomplete)
     else:
-        found = _argument(reader, line, incomplete)
+        found = _argument(root, reader, line, incomplete)
     return [Candidate(prefix + c.value, c.help) for c in found]
 
 
-def _argument(reader: _Reader, line: Line, incomplete: str) -> list[Candidate]:
+def _argument(root: Any, reader: _Reader, line: Line, incomplete: str) -> list[Candidate]:
     arguments = [p for p in reader.command.params if p.param_type_name == "argument"]
     if not arguments:
         return []
     last = arguments[-1]
-    if reader.n_arguments >= len(arguments) and last.nargs != -1:
+    if len(reader.arguments) >= len(arguments) and last.nargs != -1:
         return []
-    parameter = arguments[min(reader.n_arguments, len(arguments) - 1)]
+    parameter = arguments[min(len(reader.arguments), len(arguments) - 1)]
+    if parameter.name == "command":
+        for word in reader.arguments:
+            root = getattr(root, "commands", {}).get(word)
+        return _commands(root, incomplete)
     return values_of(parameter, f"<{parameter.name}>", line, incomplete)
+
+
+def _commands(group: Any, incomplete: str) -> list[Candidate]:
+    below = getattr(group, "commands", {})
+    return [Candidate(n, _first(c.help)) for n, c in below.items() if n.startswith(incomplete)]
 
 
 def _option_names(command: Any, incomplete: str) -> list[Candidate]:

@@ -64,8 +64,6 @@ def read_layers(environ: Mapping[str, str], folder: str | os.PathLike[str]) -> t
     project = nearest(folder, environ)
     name = places.user_file(environ)
     user = None if name is None else Path(name)
-    if project is not None and user is not None and project[0] == user:
-        project = None
     if project is not None:
         path, table = project
         layers.append(_layer("project", path, table))

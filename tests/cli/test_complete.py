@@ -67,6 +67,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["explain", "--nothing", "--he"], ["--head", "--help"]),
         (["nothing", "--ver"], ["--version"]),
         (["weights", "show", "samp"], ["sample"]),
+        (["config", "show", "exp"], ["explain"]),
+        (["config", "show", "weights", "n"], ["new"]),
+        (["config", "show", "nothing", ""], []),
+        (["config", "show", "nothing", "more", ""], []),
+        (["batch", "--keep", "q,v,w"], ["q,v,weights"]),
+        (["batch", "--engine", ""], ["local", "ray", "serial"]),
+        (["weights", "new", "--words", ""], []),
+        (["doctor", ""], []),
     ],
 )
 def test_what_is_offered(here: Path, words: list[str], told: list[str]) -> None:
@@ -105,6 +113,15 @@ def test_files(here: Path) -> None:
     assert offered("weights", "convert", "mine.npz", "two/a") == ["two/a.npz"]
     assert offered("explain", "--file", "n") == ["notes.md"]
     assert offered("explain", "-w", "nowhere/") == []
+    assert offered("heatmap", "--font", "n") == ["notes.md"]
+    assert offered("explain", "-o", "n") == ["notes.md"]
+    (here / "texts.txt").touch()
+    (here / "m.gguf").touch()
+    assert offered("batch", "a.txt", "t") == ["texts.txt", "two/"]
+    assert offered("model", "show", "m") == ["m.gguf"]
+    assert offered("explain", "-m", "m") == ["m.gguf"]
+    (here / "empty").mkdir()
+    assert offered("explain", "-w", "e") == ["empty"]
     (here / "loop").symlink_to(".")
     assert offered("explain", "-w", "lo")[0] == "loop/"
 
@@ -116,6 +133,10 @@ def test_models_and_weight_files(here: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert offered("explain", "--model", "tiny", "--layer", "")[-3:] == ["0", "1", "2"]
     assert offered("explain", "-m", "tiny", "--head", "")[-2:] == ["0", "1"]
     assert offered("explain", "-m", "ti") == ["tiny"] or "tiny/" in offered("explain", "-m", "ti")
+    (here / "tiny/config.json").write_text('{"text_config": {"n_layer": 2}, "n_head": true}')
+    assert offered("explain", "-m", "tiny", "--layer", "")[-2:] == ["0", "1"]
+    assert offered("explain", "-m", "tiny", "--head", "")[-1] == "auto"
+    assert offered("explain", "-m", "none", "--layer", "") == ["all"]
     for broken in ("[", "[]", '{"num_hidden_layers": 1e400}', "{" * 100000):
         (here / "tiny/config.json").write_text(broken)
         assert offered("explain", "-m", "tiny", "--layer", "") == ["all"]
@@ -123,6 +144,8 @@ def test_models_and_weight_files(here: Path, monkeypatch: pytest.MonkeyPatch) ->
         (here / "x.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
         heads = offered("explain", "-w", "x.safetensors", "--head", "")[3:]
         assert heads == (["0", "1", "2", "3"] if b"4" in header else ["0"])
+    (here / "x.safetensors").write_bytes(struct.pack("<Q", 1 << 62) + b"{}")
+    assert offered("explain", "-w", "x.safetensors", "--head", "0") == ["0"]
     (here / "attnviz.toml").write_text('weights = "sample-8"\n')
     assert offered("explain", "--head", "7") == ["7"]
     (here / "attnviz.toml").write_text("weights = ")

@@ -293,3 +293,26 @@ def test_a_working_folder_that_was_removed(home: Path, cli: Callable[..., Result
     os.chdir(gone)
     gone.rmdir()
     assert cli("explain", "a b").code == 0
+
+
+def test_without_a_home_or_a_right_to_read(
+    home: Path, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    (home / ".config/attnviz").mkdir(parents=True)
+    put(home / ".config/attnviz/config.toml", "precision = 1\n")
+    assert found() == (1, "~/.config/attnviz/config.toml")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "not/absolute")
+    assert found()[0] == 1
+    monkeypatch.setenv("HOME", "")
+    assert found()[0] is None
+    assert cli("explain", "a b").code == 0
+    monkeypatch.setenv("HOME", str(home))
+    (home / "project/attnviz.toml").symlink_to(home / "project/attnviz.toml")
+    assert "attnviz.toml" in cli("explain", "a b").err
+    (home / "project/attnviz.toml").unlink()
+    put(home / "project/pyproject.toml", "[tool.attnviz]\nprecision = 2\n")
+    assert found()[0] == 2
+    if os.geteuid():  # root may read everything
+        (home / "project/pyproject.toml").chmod(0)
+        assert found()[0] == 1
