@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import struct
@@ -50,6 +51,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["compare", "a", "--with-weights", "sample-8", "--with-head", "5"], ["5"]),
         (["explain", "--stage", "weights,s"], ["weights,scores", "weights,scaled"]),
         (["explain", "--stage", "x"], ["x"]),
+        (["explain", "--stage", "weights,w"], []),
         (["heatmap", "--stage", "s"], ["scores", "scaled"]),
         (["explain", "-f", "js"], ["json", "jsonl"]),
         (["explain", "--format=js"], ["--format=json", "--format=jsonl"]),
@@ -196,6 +198,18 @@ def test_nothing_given_breaks_it(here: Path) -> None:
                 )
                 assert code == 0
                 assert "\x1b" not in text
+
+
+def test_zsh_can_read_every_help_text(here: Path) -> None:
+    """Between the outer brackets each row is two quoted strings, with nothing that ends them."""
+    asked = {"_ATTNVIZ_COMPLETE": "complete_zsh"}
+    for words in ("attnviz ", "attnviz explain --", "attnviz batch --", "attnviz view "):
+        text, _ = answer(TREE, {**asked, "_TYPER_COMPLETE_ARGS": words})
+        rows = text.removeprefix("_arguments '*: :((").removesuffix("))'\n").split("\n")
+        assert len(rows) > 3
+        for row in rows:
+            assert re.fullmatch(r'"[^"()\n]+"(:"([^"()\n]|"")*")?', row), row
+            assert row.replace("''", "").count("'") == 0
 
 
 def test_fish_is_told_whether_there_is_anything(here: Path) -> None:
