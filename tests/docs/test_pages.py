@@ -78,6 +78,7 @@ def test_blocks_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MPLBACKEND", "agg")
     names: dict[str, Any] = {"__name__": page.stem}
     for kind, block in BLOCK.findall(page.read_text(encoding="utf-8")):
         if kind == "console":
