@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 JOBS ?= 2
 
-.PHONY: demo test test-all lint format wheel sample bench fuzz clean help
+.PHONY: demo test test-all lint format wheel docs man sample bench fuzz clean help
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -33,6 +33,12 @@ format: $(VENV)/.dev  ## put the code into the house style
 wheel: $(VENV)/.dev  ## build a wheel and try it in a clean environment, from another folder
 	sh tests/check_wheel.sh "$(BIN)/python"
 
+docs: $(VENV)/.dev  ## build the documentation into build/docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+
+man: $(VENV)/.dev  ## write the man page, build/man/attnviz.1
+	$(BIN)/python -m sphinx -q -W --keep-going -b man docs build/man
+
 sample: $(VENV)/.dev  ## train the bundled sample again
 	$(BIN)/python sample_weights/train.py
 
@@ -52,5 +58,5 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) -e '.[dev,models,parquet]'
+	$(PIP) -e '.[dev,docs,models,parquet]'
 	@touch $@ $(VENV)/.demo

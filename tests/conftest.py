@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from real_models import minilm, one_thread, own_cache, smollm2
 from support import Result
 
 __all__ = ["minilm", "one_thread", "own_cache", "smollm2"]
+
+# Whoever runs the tests may have settings of their own; they are not under test.
+os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / ".cache" / "no-settings")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import typer
 from attnviz.cli import (
     batch,
     compare,
+    config,
     cost,
     doctor,
     explain,
@@ -45,6 +46,7 @@ app.command("cost", cls=Command, epilog=cost.EXAMPLES)(cost.cost)
 app.command("batch", cls=Command, epilog=batch.EXAMPLES)(batch.batch)
 app.add_typer(weights.app, name="weights")
 app.add_typer(model.app, name="model")
+app.add_typer(config.app, name="config")
 app.command("doctor", cls=Command, epilog=doctor.EXAMPLES)(doctor.doctor)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from attnviz.errors import AttnvizError, ResourceError, UsageError
 
 if TYPE_CHECKING:
+    from attnviz.cli.settings import Resolved
     from attnviz.render.screen import ColorSystem, Screen
 
 EXIT_BUG = 70
@@ -61,20 +62,33 @@ def run_guarded(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     """Parse and run; turn the parser's errors into our one line."""
     import typer
+    from typer.main import get_command
 
     from attnviz.cli.app import app
 
+    if os.environ.get("_ATTNVIZ_COMPLETE", "").startswith("complete_"):
+        from attnviz.cli.complete import complete
+
+        return complete()
     if sys.stdout is None:
         raise ResourceError("standard output is closed: there is nowhere to write the result")
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    given = [decode_argument(a, i) for i, a in enumerate(arguments, start=1)]
+    root = get_command(app)
+    settings = _settings(root, given)
     try:
-        code = app(
-            args=[decode_argument(a, i) for i, a in enumerate(arguments, start=1)],
+        code = root.main(
+            args=given,
             prog_name="attnviz",
             standalone_mode=False,
+            default_map=None if settings is None else settings.default_map,
         )
+    except AttnvizError as fault:
+        if settings is not None:
+            fault.args = (settings.blame(str(fault), given),)
+        raise
     except typer.Exit as leave:
         return int(leave.exit_code)
     except typer.Abort:
@@ -82,6 +96,31 @@ def _run(arguments: list[str]) -> int:
     except typer.TyperException as fault:
         raise UsageError(_parser_message(fault, arguments)) from None
     return code if isinstance(code, int) else 0
+
+
+def _settings(root: object, arguments: list[str]) -> Resolved | None:
+    """Return the settings of files and variables; help works without them too."""
+    from attnviz.cli.setting_places import is_anything_set
+
+    folder = working_folder()
+    if not is_anything_set(os.environ, folder):
+        return None
+    from attnviz.cli.settings import resolve
+
+    try:
+        return resolve(root, os.environ, folder)
+    except AttnvizError:
+        if {"-h", "--help", "--version"} & set(arguments) or "_ATTNVIZ_COMPLETE" in os.environ:
+            return None
+        raise
+
+
+def working_folder() -> str:
+    """Return where the program was started, or the root where that folder is gone."""
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed, or may not be read: then there are no files in it either
+        return os.sep
 
 
 def _parser_message(fault: Exception, arguments: list[str]) -> str:
@@ -256,7 +295,8 @@ def _drop_stdout() -> None:
 
 
 def _say_traceback(arguments: list[str]) -> None:
-    if "--debug" not in arguments:
+    is_set = os.environ.get("ATTNVIZ_DEBUG", "").lower() in ("1", "true", "yes", "on")
+    if "--debug" not in arguments and not is_set:
         return
     import traceback
 

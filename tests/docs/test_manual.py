@@ -1,0 +1,92 @@
+"""What is written from the command tree: complete, well formed, and built without a warning."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from attnviz.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation as HTML and as a man page, from a copy; any warning is an error."""
+    pytest.importorskip("sphinx", reason="the extra docs is not installed")
+    folder = tmp_path_factory.mktemp("built")
+    for name in ("attnviz", "docs"):
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "_generated")
+        )
+    for kind in ("html", "man"):
+        done = subprocess.run(
+            [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", kind,
+             "-d", str(folder / "trees"), "docs", str(folder / kind)],
+            cwd=folder, capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_command_and_option_is_there() -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import generate
+    finally:
+        sys.path.pop(0)
+    root = get_command(app)
+    text = generate.commands()
+    for path, command in generate.leaves(root):
+        head = f".. program:: attnviz {' '.join(path)}\n"
+        assert head in text
+        part = text.split(head)[1].split(".. program::")[0]
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.hidden:
+                for name in (*parameter.opts, *parameter.secondary_opts):
+                    assert re.search(rf"^\.\. option::.*(^| ){name}\b", part, re.M), (path, name)
+
+
+def test_every_schema_is_there() -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import generate
+    finally:
+        sys.path.pop(0)
+    text = generate.schemas()
+    for path in (ROOT / "attnviz/schemas").glob("*.json"):
+        assert path.name in text
+    assert "`tokens[].label`" in text
+
+
+def test_the_man_page_is_well_formed(built: Path) -> None:
+    page = built / "man/attnviz.1"
+    text = page.read_text(encoding="utf-8")
+    assert text.lstrip().startswith(('.\\"', '.TH "ATTNVIZ"', "'\\\""))
+    for section in ("NAME", "SYNOPSIS", "ATTNVIZ EXPLAIN", "SETTINGS", "EXIT STATUS"):
+        assert re.search(rf'^\.SH "?{section}"?$', text, re.M | re.I), section
+    assert "attnviz \\- a microscope" in text
+    if shutil.which("groff") is None:
+        pytest.skip("groff is not installed: the page's macros are not checked")
+    done = subprocess.run(
+        ["groff", "-k", "-man", "-ww", "-Tutf8", str(page)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert "--weights" in done.stdout
+
+
+def test_the_pages_ask_for_nothing_from_elsewhere(built: Path) -> None:
+    pages = sorted((built / "html").rglob("*.html"))
+    assert len(pages) > 15
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        asked = re.findall(r'<(?:script|link|img|iframe)[^>]*?(?:src|href)="(https?:[^"]*)"', text)
+        assert not asked, (page.name, asked)
+        assert str(ROOT) not in text
