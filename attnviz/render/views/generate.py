@@ -27,26 +27,26 @@ DATA_COLUMNS = (
 )  # fmt: skip
 
 
-def view(trace: Trace, *, n_prompt: int, written: str) -> Document:
+def view(whole: Trace, *, n_prompt: int, written: str) -> Document:
     """Show a row per written token, then the whole map, the prompt's rows included.
 
     Parameters
     ----------
-    trace
+    whole
         One layer and head over prompt and written text.
     n_prompt
         Tokens of the prompt; the row behind the first written token is the prompt's last query.
     """
-    new = range(n_prompt, len(trace.tokens))
+    new = range(n_prompt, len(whole.tokens))
     shapes = (
-        headline(trace),
+        headline(whole),
         Text(("the model wrote: ", Label(written)), role="plain"),
-        _rows(trace, new),
-        _map(trace, n_prompt),
+        _rows(whole, new),
+        _map(whole, n_prompt),
         Text((HONEST,), role="note"),
-        Text((checks_line(trace.checks),), role="check"),
+        Text((checks_line(whole.checks),), role="check"),
     )
-    return Document(shapes, trace, title="generate", stages=("weights",), data=_data(trace, new))
+    return Document(shapes, whole, title="generate", stages=("weights",), data=_data(whole, new))
 
 
 def _rows(trace: Trace, new: Sequence[int]) -> Table:
