@@ -63,7 +63,8 @@ def page(
     say_notices(stack.notices, talk)
     chosen = requests.find_tokens(stack.tokens, token) if token else ()
     query = chosen[0] if chosen else None
-    content = build_page(stack, compact=compact, query=query, budget_mb=budget)
+    at = pages.most_telling(stack, query)
+    content = build_page(stack, compact=compact, query=query, at=at, budget_mb=budget)
     write_atomic(Path(output), content.encode("utf-8"), force=force)
     if not talk.quiet:
         parity = stack.checks.get("parity")

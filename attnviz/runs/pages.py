@@ -21,6 +21,8 @@ from attnviz.runs.proving import parity_of, verify_model
 from attnviz.runs.requests import choose_heads, choose_layers, parse_scale
 from attnviz.sources import Source
 
+START_MAX_CELLS = 1 << 24
+"""Cells of all layers and heads up to which a page opens at its most telling head."""
 PARITY_MAX_CELLS = 1 << 26
 """Cells of all layers and heads up to which a page's parity is computed."""
 
@@ -272,3 +274,31 @@ def _overrides(
         notes["scale"] = scale
         notes["source_scale"] = float(own.scale)
     return notes
+
+
+def most_telling(stack: LayerStack, query: int | None) -> tuple[int, int] | None:
+    """Return the places of the layer and head that tell most about a query: where a page opens.
+
+    None where there is nothing to choose, the text is too long to look at every cell, or only some
+    heads are held.
+    """
+    from attnviz.core import reference
+    from attnviz.core.choose import Ranking
+
+    n_heads = len(stack.heads)
+    cells = len(stack.layers) * n_heads * len(stack.tokens) * len(stack.keys)
+    is_whole = n_heads == stack.source.n_heads and stack.source.kind == "model"
+    if not is_whole or cells > START_MAX_CELLS or len(stack.layers) * n_heads == 1:
+        return None
+    ranking = Ranking(
+        stack.keys.special,
+        query,
+        n_queries=len(stack.tokens),
+        special_queries=None if stack.key_tokens is None else stack.tokens.special,
+    )
+    for layer in stack.layers:
+        weights = reference.trace_heads(replace(layer, x=None))["weights"]
+        ranking.add(layer.layer, stack.heads, weights)
+    best = ranking.ranked()[0]
+    numbers = [layer.layer for layer in stack.layers]
+    return numbers.index(best.layer), stack.heads.index(best.head)

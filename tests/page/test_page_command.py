@@ -120,3 +120,13 @@ def test_a_notebook_that_takes_pictures_only_gets_a_heatmap():
     picture = trace._repr_png_()
     assert picture is not None
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_a_model_opens_at_the_head_that_tells_most(cli, minilm, tmp_path):
+    path = tmp_path / "page.html"
+    done = cli(
+        "page", "A cute teddy bear is reading", "-m", str(minilm), "-t", "teddy", "-o", str(path)
+    )
+    assert done.code == 0
+    header = json.loads(re.search(r'id="page-header">(.*?)</script>', path.read_text("utf-8"))[1])
+    assert header["start"] == {"query": 3, "layer": 0, "head": 4}

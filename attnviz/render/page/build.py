@@ -26,6 +26,7 @@ def build_page(
     *,
     compact: bool = False,
     query: int | None = None,
+    at: tuple[int, int] | None = None,
     budget_mb: float = BUDGET_MB,
 ) -> str:
     """Write gathered layers as one HTML page.
@@ -38,6 +39,8 @@ def build_page(
         16-bit numbers; the largest error of a weight is computed and shown on the page.
     query
         The query that is chosen when the page opens; the middle of the text where None.
+    at
+        Places of the layer and head that are chosen then; the first of each where None.
     budget_mb
         The most megabytes (10⁶ bytes) of numbers.
 
@@ -55,7 +58,7 @@ def build_page(
     -----
     Size grows with layers · heads · L: about 5.4 bytes for each number of q and k, 2.7 compact.
     """
-    return assemble(encode(stack, compact=compact, query=query, budget_mb=budget_mb))
+    return assemble(encode(stack, compact=compact, query=query, at=at, budget_mb=budget_mb))
 
 
 def assemble(data: PageData) -> str:

@@ -37,7 +37,12 @@ class PageData:
 
 
 def encode(
-    stack: LayerStack, *, compact: bool = False, query: int | None = None, budget_mb: float
+    stack: LayerStack,
+    *,
+    compact: bool = False,
+    query: int | None = None,
+    at: tuple[int, int] | None = None,
+    budget_mb: float,
 ) -> PageData:
     """Encode gathered layers for a page.
 
@@ -47,6 +52,8 @@ def encode(
         16-bit numbers; the largest error of a weight is computed and put into the header.
     query
         The query that is chosen when the page opens.
+    at
+        The layer and head that are, by their places in the stack.
     budget_mb
         The most megabytes (10⁶ bytes) the blocks may take.
 
@@ -69,7 +76,7 @@ def encode(
         "source_numbers": str(stack.layers[0].q.dtype),
         "has_values": with_values,
         "weight_error": stored.weight_error(stack, kind),
-        "start": {"query": query},
+        "start": {"query": query, **({} if at is None else {"layer": at[0], "head": at[1]})},
         "source": source_to_dict(stack),
         "run": {
             "version": stack.run.version,

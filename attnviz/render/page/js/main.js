@@ -61,8 +61,9 @@ function start() {
   setUpNeuron();
   nameTheSource();
   drawAbout();
-  const query = page.header.start.query ?? Math.floor((page.queries.length - 1) / 2);
-  Object.assign(state, { query }, recall());
+  const { layer = 0, head = 0, query } = page.header.start;
+  const middle = Math.floor((page.queries.length - 1) / 2);
+  Object.assign(state, { layer, head, query: query ?? middle }, recall());
   if (!window.location.hash.includes(".k")) {
     state.key = strongestKey(state.query);
   }
