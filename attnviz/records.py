@@ -250,6 +250,8 @@ class LayerStack:
     kv_heads
         The source's numbers of the K key/value heads held; query head h reads
         h // (``source.n_heads`` // ``source.n_kv_heads``).
+    value_norms
+        Per layer (H, S) ‖v_j·W_O‖; empty where the source has no W_O.
     """
 
     tokens: Tokens
@@ -261,6 +263,7 @@ class LayerStack:
     key_tokens: Tokens | None = None
     notices: tuple[str, ...] = ()
     checks: Mapping[str, float] = field(default_factory=dict)
+    value_norms: tuple[Array, ...] = ()
 
     @property
     def keys(self) -> Tokens:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from attnviz.cli import groups as g
 from attnviz.cli import options as o
+
+if TYPE_CHECKING:
+    from attnviz.render.shapes import Document
 
 EXAMPLES = """\b
 Examples:
@@ -33,6 +38,7 @@ def view(
     the score of --token and --key. entropy: how spread each query looks, per head.
     """
     from attnviz.cli.emit import choose_format, emit, say_notices
+    from attnviz.errors import TooLong
 
     screen = look.screen(picture=picture)
     choose_format(target)
@@ -46,7 +52,13 @@ def view(
         settings["head"] = getattr(module, "HEADS", None)
     if origin.layer is None and origin.model is not None:
         settings["layer"] = getattr(module, "LAYERS", None)
-    trace = pipeline.explain(text, **settings, token=token)
+    try:
+        trace = pipeline.explain(text, **settings, token=token)
+    except TooLong as fault:
+        if name != "rollout" or not token:
+            raise
+        emit(_stream_rollout(text, token, origin, talk, fault), target, screen, talk)
+        return
     say_notices(trace.notices, talk)
     chosen = {}
     if token:
@@ -55,6 +67,26 @@ def view(
         chosen["keys"] = requests.find_tokens(trace.keys, key)
     check_taken(name, module, chosen)
     emit(module.view(trace, **chosen), target, screen, talk)
+
+
+def _stream_rollout(
+    text: str, token: list[str], origin: g.Origin, talk: g.Talk, fault: Exception
+) -> Document:
+    """Go through a text that is too long for every cell to be held, row by row, and say so."""
+    from attnviz.cli.emit import say_notices
+    from attnviz.cli.progress import Progress
+    from attnviz.render.views.rollout import view_rows
+    from attnviz.runs.flow import stream_rollout
+
+    why = str(fault).partition(":")[0]
+    say_notices([f"{why}, too many to hold: only the rows of --token are computed"], talk)
+    kept = {f.name for f in fields(g.Place)}
+    settings = {k: v for k, v in origin.settings(talk).items() if k in kept or k == "notify"}
+    tell = Progress("rollout", quiet=talk.quiet)
+    try:
+        return view_rows(stream_rollout(text, token, progress=tell, **settings))
+    finally:
+        tell.close()
 
 
 def find_view(name: str) -> ModuleType:

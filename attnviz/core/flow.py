@@ -13,10 +13,11 @@ path as half of each step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.records import Array
+from attnviz.records import Array, RunInfo, SourceInfo, Tokens
 
 HONEST = "Attention shows where information was read, not why the model answered."
 
@@ -138,3 +139,24 @@ def without_sinks(weights: Array, is_sink: Array) -> Array:
     kept = np.where(np.asarray(is_sink, bool), 0.0, np.asarray(weights, np.float64))
     total = kept.sum(axis=-1, keepdims=True)
     return np.divide(kept, total, out=np.zeros_like(kept), where=total > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRows:
+    """Rows of the rollout.
+
+    Parameters
+    ----------
+    queries
+        Positions of the last layer's tokens, R of them.
+    flow : (R, L) float64
+        Share of every first-layer token; rows sum to 1.
+    """
+
+    tokens: Tokens
+    source: SourceInfo
+    run: RunInfo
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    queries: tuple[int, ...]
+    flow: Array

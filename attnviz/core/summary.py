@@ -69,6 +69,8 @@ class LayerSummary:
         Every row's weight on the first key.
     map_mean_HRR, map_max_HRR
         The L × S map, pooled: query i in map row ⌊i·R/L⌋, key j in map column ⌊j·R/S⌋.
+    value_norms_HS
+        ‖v_j·W_O‖ of every key, where the source has W_O.
     notices
         What was not done as asked (smaller blocks for want of memory).
     """
@@ -89,6 +91,7 @@ class LayerSummary:
     first_HL: Numbers | None = None
     map_mean_HRR: Numbers | None = None
     map_max_HRR: Numbers | None = None
+    value_norms_HS: Numbers | None = None
     device: str = ""
     dtype: str = ""
     notices: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from attnviz.core.compare import Comparison
+from attnviz.core.flow import RolloutRows
 from attnviz.core.patterns import HeadReport
 from attnviz.core.summary import Rectangle, Summary
 from attnviz.records import STAGES, Tokens, Trace
@@ -22,7 +23,7 @@ TRACE_SCHEMA = "attnviz.trace/1"
 VIEW_SCHEMA = "attnviz.view/1"
 HEADS_SCHEMA = "attnviz.heads/1"
 COMPARE_SCHEMA = "attnviz.compare/1"
-Sourced: TypeAlias = Trace | HeadReport | Summary | Rectangle | Comparison
+Sourced: TypeAlias = Trace | RolloutRows | HeadReport | Summary | Rectangle | Comparison
 """Results that say where they come from."""
 
 _PAIRS = ("scores", "scaled", "bias", "capped", "masked", "weights")
@@ -107,10 +108,10 @@ def view_to_dict(document: Document) -> dict[str, Any]:
         schema = COMPARE_SCHEMA
         facts["largest_bits"] = trace.largest_bits
         facts["sides"] = [_side(name, t) for name, t in zip(trace.names, (trace.a, trace.b))]
-    if isinstance(trace, Trace):
+    if isinstance(trace, Trace | RolloutRows):
         facts["text"] = trace.tokens.text
         facts["tokens"] = tokens_to_list(trace.tokens)
-        facts["checks"] = json_ready(dict(trace.checks))
+        facts["checks"] = json_ready(dict(getattr(trace, "checks", {})))
     facts["notices"] = list(getattr(trace, "notices", ()))
     return {"schema": schema, **facts, "records": json_ready(list(_rows_of(document)))}
 

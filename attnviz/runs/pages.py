@@ -176,9 +176,14 @@ def gather_stack(
     group = source.info.n_heads // source.info.n_kv_heads
     kv_heads = tuple(sorted({head // group for head in heads}))
     kept: list[LayerHeads] = []
-    source.run(
-        tokens, layers, lambda found: kept.append(pick_heads(change(found), heads, kv_heads))
-    )
+    norms: list[Array] = []
+
+    def keep(found: LayerHeads) -> None:
+        kept.append(pick_heads(change(found), heads, kv_heads))
+        own = pipeline.norms_of((found,), heads)
+        norms.extend([] if own is None else [own[0]])
+
+    source.run(tokens, layers, keep)
     return LayerStack(
         tokens=tokens if queries is None else queries,
         source=source.info,
@@ -188,6 +193,7 @@ def gather_stack(
         kv_heads=kv_heads,
         key_tokens=key_tokens,
         notices=(*source.info.notices, *tokens.notices),
+        value_norms=tuple(norms) if len(norms) == len(kept) else (),
     )
 
 

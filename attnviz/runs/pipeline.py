@@ -264,7 +264,7 @@ def gather(
     visible = np.stack([np.asarray(c["visible"], bool)[p] for c, p in zip(computed, places)])
     x = None
     if all(layer.x is not None for layer in layers):
-        x = np.stack([_plain(layer.x).astype(np.float64) for layer in layers])
+        x = np.stack([as_numpy(layer.x).astype(np.float64) for layer in layers])
     sinks = [layer.sinks for layer in layers]
     sums = stages["weights"].sum(axis=-1)
     sink_share = 1 - sums if any(s is not None for s in sinks) else None
@@ -295,16 +295,16 @@ def gather(
             *_blind_notice(blind, tokens),
         ),
         inputs=_inputs(layers, heads),
-        value_norms=_value_norms(layers, heads),
+        value_norms=norms_of(layers, heads),
     )
 
 
-def _value_norms(layers: Sequence[LayerHeads], heads: tuple[int, ...]) -> Array | None:
-    """Return ‖v_j·W_O‖ of the heads shown, where every layer has W_O."""
+def norms_of(layers: Sequence[LayerHeads], heads: Sequence[int]) -> Array | None:
+    """Return ‖v_j·W_O‖ of these heads, (layers, heads, S), where every layer has W_O."""
     if any(layer.w_o is None for layer in layers):
         return None
     norms = [
-        value_norms(_plain(layer.v), _plain(layer.w_o), n_heads=layer.n_heads)[list(heads)]
+        value_norms(as_numpy(layer.v), as_numpy(layer.w_o), n_heads=layer.n_heads)[list(heads)]
         for layer in layers
     ]
     return np.stack(norms)
@@ -326,7 +326,7 @@ def _inputs(layers: Sequence[LayerHeads], heads: tuple[int, ...]) -> dict[str, A
     found = {}
     for name in layers[0].inputs:
         if all(name in layer.inputs for layer in layers):
-            steps = [_plain(layer.inputs[name]).astype(np.float64) for layer in layers]
+            steps = [as_numpy(layer.inputs[name]).astype(np.float64) for layer in layers]
             group = [len(step) * head // layers[0].n_heads for head in heads for step in steps[:1]]
             found[name] = np.stack([step[group] for step in steps])
     return found
@@ -363,7 +363,7 @@ def _checks(
         return checks
     worst = 0.0
     for i, (layer, places) in enumerate(narrowed):
-        plain = replace(layer, q=_plain(layer.q), k=_plain(layer.k), v=_plain(layer.v))
+        plain = replace(layer, q=as_numpy(layer.q), k=as_numpy(layer.k), v=as_numpy(layer.v))
         for j, head in enumerate(places):
             weights_LS, output_LF = reference.attend_by_token(plain, head)
             worst = max(
@@ -374,7 +374,7 @@ def _checks(
     return {**checks, "loop_error": worst}
 
 
-def _plain(values: Array) -> Array:
+def as_numpy(values: Array) -> Array:
     """Return numpy float64, wherever the array lives."""
     if isinstance(values, np.ndarray):
         return values

@@ -193,6 +193,9 @@ def summarize(
             ),
             **how,
         )
+        norms = pipeline.norms_of((found,), asked.heads)
+        if norms is not None and part.link_keys_HLN is not None:
+            part = replace(part, value_norms_HS=norms[0])
         if own is not None:
             assert part.output_HLF is not None
             worst = parity_of([(changed, asked.heads)], part.output_HLF[None])["parity"]

@@ -92,6 +92,9 @@ def encode(
     shared: dict[str, str] = {}
     for place, layer in enumerate(stack.layers):
         facts, arrays = _encode_layer(layer, kind, with_values)
+        if stack.value_norms:
+            wide = "float64" if kind == "float64" else "float32"
+            arrays["reach"] = np.asarray(stack.value_norms[place], wide)
         names = {}
         for name, values in arrays.items():
             text = to_base64(values)

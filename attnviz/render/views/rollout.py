@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnviz.core.flow import HONEST, rollout
+from attnviz.core.flow import HONEST, RolloutRows, rollout
 from attnviz.errors import UsageError
-from attnviz.records import Trace
+from attnviz.records import Tokens, Trace
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
+from attnviz.render.tokens import visible
 from attnviz.render.views.heatmap import plain_labels
 from attnviz.render.views.walk import checks_line, headline
 
@@ -50,7 +51,7 @@ def view(trace: Trace, *, queries: Sequence[int] = ()) -> Document:
     panel = Matrix("rollout", flow, labels, labels, scale="weights",
                    row_axis="last layer", column_axis="first layer")  # fmt: skip
     shapes: list[Shape] = [headline(trace)]
-    shapes.extend(_sources(trace, flow[query], query) for query in queries)
+    shapes.extend(_sources(trace.tokens, flow[query], query) for query in queries)
     shapes.append(
         Heatmap(
             f"rollout over {len(trace.layers)} layers",
@@ -65,14 +66,33 @@ def view(trace: Trace, *, queries: Sequence[int] = ()) -> Document:
     return Document(tuple(shapes), trace, "rollout", ("weights",), data=_data(trace, flow))
 
 
-def _sources(trace: Trace, row: np.ndarray[tuple[int], np.dtype[np.float64]], query: int) -> Table:
+def view_rows(found: RolloutRows) -> Document:
+    """Show the largest sources of some tokens of a text of any length."""
+    shapes: list[Shape] = [headline(found)]
+    shapes.extend(
+        _sources(found.tokens, row, query)
+        for query, row in zip(found.queries, found.flow, strict=True)
+    )
+    shapes.append(Text((HONEST,), role="note"))
+    labels = found.tokens.labels
+    rows = tuple(
+        (query, Label(labels[query]), j, Label(labels[j]), float(row[j]))
+        for query, row in zip(found.queries, found.flow, strict=True)
+        for j in range(len(labels))
+    )
+    return Document(tuple(shapes), found, "rollout", data=Table("rollout", DATA_COLUMNS, rows))
+
+
+def _sources(
+    tokens: Tokens, row: np.ndarray[tuple[int], np.dtype[np.float64]], query: int
+) -> Table:
     best = np.argsort(-row, kind="stable")[:N_SOURCES]
     return Table(
         "what flowed into the last layer's token",
         (Column("#", "int"), Column("first layer", "label"), Column("share", "percent"),
          Column("", "bar")),
-        tuple((int(k), Label(trace.tokens.labels[k]), float(row[k]), float(row[k])) for k in best),
-        formula=f"token {query}; all sources make 100 %",
+        tuple((int(k), Label(tokens.labels[k]), float(row[k]), float(row[k])) for k in best),
+        formula=f"token {query}:{visible(tokens.labels[query])}; all sources make 100 %",
         n_keys=2,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.core.flow import HONEST
 from attnviz.core.summary import (
     LayerSummary,
     Rectangle,
@@ -184,8 +185,16 @@ def _received(tokens: Tokens, part: LayerSummary, place: int, name: str, n_shown
 
 def _links(summary: Summary, part: LayerSummary, place: int, name: str, n_shown: int) -> Table:
     queries, keys = summary.tokens, summary.keys
+    norms = None if part.value_norms_HS is None else part.value_norms_HS[place]
     rows = tuple(
-        (query, context(queries, query, _NARROW), key, context(keys, key, _NARROW), weight)
+        (
+            query,
+            context(queries, query, _NARROW),
+            key,
+            context(keys, key, _NARROW),
+            weight,
+            *(() if norms is None else (weight * float(norms[key]),)),
+        )
         for query, key, weight in distinct_links(summary, part, part.heads[place], n_shown)
     )
     columns = (
@@ -194,9 +203,10 @@ def _links(summary: Summary, part: LayerSummary, place: int, name: str, n_shown:
         Column("# key", "int"),
         Column("key", "label"),
         Column("weight", "percent"),
+        *(() if norms is None else (Column("‖w·v·W_O‖"),)),
     )
     note = "each pair of words once, at its strongest"
-    return Table(f"strongest links · {name}", columns, rows, notes=(note,), n_keys=4)
+    return Table(f"strongest links · {name}", columns, rows, notes=(note, HONEST), n_keys=4)
 
 
 def distinct_links(

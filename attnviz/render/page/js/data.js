@@ -64,6 +64,7 @@ export class Numbers {
       k: rows(layer, "k", kv, nKeys, facts.d_k),
       v: layer.v ? rows(layer, "v", kv, nKeys, facts.d_v) : null,
       lengths: layer.v_lengths ? layer.v_lengths.subarray(kv * nKeys, (kv + 1) * nKeys) : null,
+      reach: layer.reach ? layer.reach.subarray(headIndex * nKeys, (headIndex + 1) * nKeys) : null,
       scale: facts.scale,
       softcap: facts.softcap,
       sink: facts.sinks ? facts.sinks[headIndex] : null,

@@ -53,6 +53,7 @@ export function numbersOf(found, query, key) {
     share: parts.share[key],
     along: parts.along ? parts.along[key] : null,
     valueLength: valueLength(head, key),
+    reached: head.reach ? weights[at] * head.reach[key] : null,
   };
 }
 
@@ -75,6 +76,9 @@ function ladder(found, query, key) {
     steps.push(step("sink", "sink", "share of a learned sink, in this row", exact(sinkShares[query])));
   }
   steps.push(step("share", "share of z", `‖weight·v‖ ${exact(n.brought)}`, percent(n.share, 4)));
+  if (n.reached !== null) {
+    steps.push(step("reached", "‖weight·v·W_O‖", "as it reaches the output", exact(n.reached)));
+  }
   if (n.along !== null) {
     steps.push(step("along", "along z", "of ‖z‖, signed", percent(n.along, 4)));
   }
