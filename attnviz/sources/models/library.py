@@ -27,7 +27,7 @@ def require(*modules: str) -> None:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"trained models need {' and '.join(missing)}, which is not installed: "
+            f"trained models need {' and '.join(missing)}: not installed; "
             f"pip install 'attnviz[{EXTRA}]'"
         )
 
