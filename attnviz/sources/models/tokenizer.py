@@ -6,7 +6,6 @@ does not: labels (``sources.labels``), single layers' vocabularies (``sources.to
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,6 +20,7 @@ from attnviz.sources.models.files import read_json
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.stretches import tokens_of_any_length
 from attnviz.sources.tokenize import cut_text
+from attnviz.sources.trial import try_out
 
 _MAX_BYTES = 64 << 20
 _MAX_PADDING = 1 << 20
@@ -136,10 +136,14 @@ def open_tokenizer(folder: Path) -> ModelTokenizer:
 
 
 def describe(tokenizer: Any, notices: tuple[str, ...] = ()) -> ModelTokenizer:
-    """Read kind, additions and hash of a ``tokenizers.Tokenizer`` with padding off."""
+    """Read kind, additions and hash of a ``tokenizers.Tokenizer`` with padding off.
+
+    What the library made of the files is tried out too: it need not be what a file held.
+    """
+    state = guard("the tokenizer", lambda: tokenizer.to_str().encode(), hush=True)
+    digest = try_out(state, name="the tokenizer")
     family = guard("the tokenizer", lambda: read_family(tokenizer), hush=True)
     probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family), hush=True)
-    digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
     name = f"{family_name(family)}, adds {added_by(probe)}"
     return ModelTokenizer(tokenizer, family, name, digest, notices)
 
@@ -173,15 +177,22 @@ def check_files(folder: Path) -> None:
 def open_raw(path: Path) -> Any:
     """Open a ``tokenizer.json`` with nothing but the ``tokenizers`` library, padding off.
 
+    It is tried out in a child process first, where it is new (``trial``).
+
     Returns
     -------
     tokenizers.Tokenizer
     """
     from tokenizers import Tokenizer
 
-    if path.stat().st_size > _MAX_BYTES:
-        raise InputError(f"{path.name} has {path.stat().st_size} bytes: at most {_MAX_BYTES}")
-    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(path.read_bytes()), hush=True)
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise InputError(f"{path.name} has {path.stat().st_size} bytes: at most {_MAX_BYTES}")
+        data = path.read_bytes()
+    except OSError as fault:
+        raise InputError(f"cannot read {path.name}: {fault.strerror}") from fault
+    try_out(data, name=path.name)
+    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(data), hush=True)
     padding = tokenizer.padding or {}
     if (padding.get("length") or 0) > _MAX_PADDING:
         raise InputError(f"{path.name} pads every text to {padding['length']} tokens")
