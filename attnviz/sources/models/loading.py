@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,9 @@ import torch
 
 from attnviz.errors import InputError, ResourceError
 from attnviz.sources.models.files import ModelFiles, read_config, read_header
+from attnviz.sources.models.guarding import guard, guard_run, is_no_memory
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.models.planning import Probe
-from attnviz.sources.models.tokenizer import guard
 
 DTYPES = {
     "float32": torch.float32,
@@ -100,7 +100,18 @@ class Loaded:
             named["use_cache"] = False
         if output_attentions:
             named["output_attentions"] = True
-        return self.body(**named, return_dict=True)
+        return self.run(named)
+
+    def run(self, named: Mapping[str, Any]) -> Any:
+        """Run the body with inputs by name, guarded.
+
+        Raises
+        ------
+        InputError
+            The model's own code fails on what the files describe.
+        """
+        kind = type(self.body).__name__
+        return guard_run(kind, lambda: self.body(**named, return_dict=True))
 
     @property
     def can_pad_left(self) -> bool:
@@ -183,7 +194,9 @@ def load(files: ModelFiles, *, device: torch.device, dtype: str) -> Loaded:
     try:
         model, report = guard(f"the model {name}", build)
         model = model.eval().requires_grad_(False).to(device)
-    except torch.OutOfMemoryError as fault:
+    except (RuntimeError, MemoryError) as fault:
+        if not is_no_memory(fault):
+            raise
         raise ResourceError(f"{name} does not fit into the memory of {device}") from fault
     missing = [key for key in report["missing_keys"] if not any(p in key for p in _UNUSED_PARTS)]
     if missing:

@@ -6,17 +6,15 @@ does not: labels (``sources.labels``), single layers' vocabularies (``sources.to
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from attnviz.errors import InputError
 from attnviz.records import Tokens
 from attnviz.sources.labels import Family, read_family, tokens_of
 from attnviz.sources.models.files import read_json
+from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.stretches import tokens_of_any_length
 from attnviz.sources.tokenize import cut_text
@@ -26,7 +24,6 @@ _MAX_BYTES = 64 << 20
 _MAX_PADDING = 1 << 20
 _SPARE_IDS = 1 << 16
 _PROBE = "a"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +53,8 @@ class ModelTokenizer:
         return guard(
             "the tokenizer",
             lambda: tokens_of_any_length(self.tokenizer, text, family=self.family),
+            hush="all",
         )
-
-
-def guard(name: str, work: Callable[[], T], *, hush: bool = False) -> T:
-    """Do what may make the tokenizer library fail or panic; faults become one line.
-
-    The library's panics are no ``Exception``; Ctrl-C and exits pass through.
-
-    Parameters
-    ----------
-    hush
-        Keep what the library writes to stderr by itself (its panics) from the user.
-    """
-    try:
-        with _hushed() if hush else nullcontext():
-            return work()
-    except InputError:
-        raise
-    except Exception as fault:
-        raise InputError(f"{name} does not work: {_one_line(fault)}") from fault
-    except BaseException as fault:
-        if type(fault).__name__ != "PanicException":
-            raise
-        raise InputError(f"{name} makes its library panic: it is damaged or hostile") from fault
-
-
-@contextmanager
-def _hushed() -> Iterator[None]:
-    """Send the process's stderr nowhere: a panic writes to the file descriptor."""
-    try:
-        kept = os.dup(2)
-    except OSError:  # there is no stderr
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(nowhere)
-        os.close(kept)
 
 
 def open_tokenizer(folder: Path) -> ModelTokenizer:
@@ -119,7 +76,7 @@ def open_tokenizer(folder: Path) -> ModelTokenizer:
 
     notices: tuple[str, ...] = ()
     try:
-        tokenizer = guard("the tokenizer", load, hush=True)
+        tokenizer = guard("the tokenizer", load, hush="all")
     except InputError:
         if not (folder / "tokenizer.json").is_file():
             raise
@@ -140,17 +97,17 @@ def describe(tokenizer: Any, notices: tuple[str, ...] = ()) -> ModelTokenizer:
 
     What the library made of the files is tried out too: it need not be what a file held.
     """
-    state = guard("the tokenizer", lambda: tokenizer.to_str().encode(), hush=True)
+    state = guard("the tokenizer", lambda: tokenizer.to_str().encode(), hush="all")
     digest = try_out(state, name="the tokenizer")
-    family = guard("the tokenizer", lambda: read_family(tokenizer), hush=True)
-    probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family), hush=True)
+    family = guard("the tokenizer", lambda: read_family(tokenizer), hush="all")
+    probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family), hush="all")
     name = f"{family_name(family)}, adds {added_by(probe)}"
     return ModelTokenizer(tokenizer, family, name, digest, notices)
 
 
 def check_ids(name: str, tokenizer: Any) -> None:
     """Refuse ids far beyond the number of words: the library makes lists up to the largest."""
-    ids = guard(name, lambda: tokenizer.get_vocab(with_added_tokens=True)).values()
+    ids = guard(name, lambda: tokenizer.get_vocab(with_added_tokens=True), hush="all").values()
     limit = 8 * len(ids) + _SPARE_IDS
     if max(ids, default=0) > limit:
         raise InputError(
@@ -192,7 +149,7 @@ def open_raw(path: Path) -> Any:
     except OSError as fault:
         raise InputError(f"cannot read {path.name}: {fault.strerror}") from fault
     try_out(data, name=path.name)
-    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(data), hush=True)
+    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(data), hush="all")
     padding = tokenizer.padding or {}
     if (padding.get("length") or 0) > _MAX_PADDING:
         raise InputError(f"{path.name} pads every text to {padding['length']} tokens")
@@ -222,7 +179,3 @@ def added_by(probe: Tokens) -> str:
     if not (before or after):
         return "nothing"
     return " ".join([*before, "…", *after])
-
-
-def _one_line(fault: Exception) -> str:
-    return " ".join(str(fault).split())[:200] or type(fault).__name__
