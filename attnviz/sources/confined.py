@@ -20,7 +20,7 @@ from attnviz.errors import ResourceError
 
 _CLOCK_PER_CPU = 10  # a busy machine may take that many times longer by the clock
 _MAX_ANSWER_BYTES = 1 << 20
-_PROCESSOR_TIME_IS_UP = -24  # SIGXCPU
+_TIME_IS_UP = -27  # SIGPROF
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "1",
@@ -117,10 +117,10 @@ def ending(status: int, printed: bytes) -> Ending:
 
     Examples
     --------
-    >>> ending(0, b'{"refused": "x"}').answer, ending(-6, b"").answer, ending(-24, b"").is_late
+    >>> ending(0, b'{"refused": "x"}').answer, ending(-6, b"").answer, ending(-27, b"").is_late
     ({'refused': 'x'}, None, True)
     """
-    if status == _PROCESSOR_TIME_IS_UP:
+    if status == _TIME_IS_UP:
         return Ending(status, None, is_late=True)
     try:
         value = json.loads(printed) if len(printed) <= _MAX_ANSWER_BYTES else None

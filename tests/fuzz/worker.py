@@ -170,7 +170,9 @@ def judge(
     sys.stdout.flush()
     sys.stderr.flush()
     cpu, clock = cpu_s() - cpu, time.perf_counter() - clock
-    growth = max(0, memory.highest_bytes() - before, _children_growth())
+    child_growth, child_cpu_s = _children()
+    cpu = max(0.0, cpu + child_cpu_s)
+    growth = max(0, memory.highest_bytes() - before, child_growth)
     place.restore(files)
     if growth > 16 << 20:
         memory.reset()
@@ -189,9 +191,10 @@ def judge(
     return verdict, ""
 
 
-def _children_growth() -> int:
+def _children() -> tuple[int, float]:
+    """Return what forked children took: memory at most, and processor time."""
     forks = sys.modules.get("fuzz.forks")
-    return 0 if forks is None else int(forks.take_growth())
+    return (0, 0.0) if forks is None else forks.take()
 
 
 def main(name: str, seed: int, first: int, stop: int, seconds: float, out: Path) -> None:

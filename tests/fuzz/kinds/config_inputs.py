@@ -130,7 +130,8 @@ def _config(sound: dict[str, Any], draw: random.Random) -> Any:
             numbers = [key for key, value in made.items() if type(value) in (int, float)]
             key = draw.choice(numbers or ["vocab_size"])
             old = made.get(key, 1)
-            made[key] = draw.choice((old * 2, old / 2, old + 1, change_number(int(old), draw)))
+            near = change_number(old, draw) if type(old) is int else old * 10
+            made[key] = draw.choice((old * 2, old // 2, old + 1, near))
         else:
             made = change_json(made, draw, _CONFIG_VALUES)
     return made
