@@ -18,10 +18,9 @@ from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.stretches import tokens_of_any_length
 from attnviz.sources.tokenize import cut_text
-from attnviz.sources.trial import try_out
+from attnviz.sources.trial import refuse_padding, try_out
 
 _MAX_BYTES = 64 << 20
-_MAX_PADDING = 1 << 20
 _SPARE_IDS = 1 << 16
 _PROBE = "a"
 
@@ -150,9 +149,7 @@ def open_raw(path: Path) -> Any:
         raise InputError(f"cannot read {path.name}: {fault.strerror}") from fault
     try_out(data, name=path.name)
     tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(data), hush="all")
-    padding = tokenizer.padding or {}
-    if (padding.get("length") or 0) > _MAX_PADDING:
-        raise InputError(f"{path.name} pads every text to {padding['length']} tokens")
+    refuse_padding(tokenizer, name=path.name)
     check_ids(path.name, tokenizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
