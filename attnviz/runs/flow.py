@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from attnviz.core.flow import RolloutRows, rollout_rows
 from attnviz.core.rectangle import rectangle
 from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, RunInfo
-from attnviz.runs.opening import open_text
+from attnviz.runs.opening import Origin, open_text
 from attnviz.runs.requests import find_tokens
 
 _ROWS = 256
@@ -28,7 +28,8 @@ def stream_rollout(
     token: Sequence[str],
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    **options: Any,
+    layer: str | int | None = None,
+    **origin: Unpack[Origin],
 ) -> RolloutRows:
     """Compute the rollout of some tokens, row by row.
 
@@ -38,7 +39,7 @@ def stream_rollout(
         Words or indices of the last layer's tokens.
     progress
         Told how many of how many blocks are done.
-    options
+    layer, origin
         As of ``open_text``.
 
     Notes
@@ -50,7 +51,7 @@ def stream_rollout(
     UsageError
         Cross attention, or a token that is not there.
     """
-    opened = open_text(text, **options)
+    opened = open_text(text, layer=layer, **origin)
     if opened.key_tokens is not None:
         raise UsageError("rollout is about self attention: queries and keys differ here")
     queries = find_tokens(opened.tokens, token)

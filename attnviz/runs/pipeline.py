@@ -7,9 +7,9 @@ What lives here: joining sources and core. What does not: mathematics (``core``)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from attnviz.runs import choosing
 from attnviz.runs import words as pooled
 from attnviz.runs.computing import Computing as Computing
 from attnviz.runs.computing import choose_core as choose_core
+from attnviz.runs.opening import Origin, open_text
 from attnviz.runs.opening import open_source as open_source
-from attnviz.runs.opening import open_text
 from attnviz.runs.proving import parity_of, verify_model
 from attnviz.runs.requests import find_tokens, parse_scale
 from attnviz.sources import Source
@@ -36,11 +36,6 @@ LOOP_MAX_CELLS = 1 << 16
 def explain(
     text: str,
     *,
-    weights: str = "sample",
-    model: str | None = None,
-    attention: str | None = None,
-    decoder_text: str | None = None,
-    max_tokens: int | None = None,
     layer: str | int | None = None,
     head: str | int | None = None,
     token: str | Sequence[str] | None = None,
@@ -49,14 +44,7 @@ def explain(
     causal: bool | None = None,
     window: int | None = None,
     scale: str | float | None = None,
-    seed: int = 0,
-    d_model: int = 512,
-    d_k: int = 64,
-    n_heads: int | None = None,
-    n_kv_heads: int | None = None,
-    device: str = "auto",
-    dtype: str = "float64",
-    notify: Callable[[str], None] = lambda _: None,
+    **origin: Unpack[Origin],
 ) -> Trace:
     """Compute every number between a text and the output of its heads.
 
@@ -119,23 +107,7 @@ def explain(
     >>> trace.stages["weights"].shape
     (1, 1, 6, 6)
     """
-    opened = open_text(
-        text,
-        weights=weights,
-        model=model,
-        attention=attention,
-        decoder_text=decoder_text,
-        max_tokens=max_tokens,
-        layer=layer,
-        seed=seed,
-        d_model=d_model,
-        d_k=d_k,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        device=device,
-        dtype=dtype,
-        notify=notify,
-    )
+    opened = open_text(text, layer=layer, **origin)
     factor = parse_scale(scale)
     asked = _find_asked(opened.queries, token, words=words)
     proof = verify_model(opened) if verify else {}
