@@ -7,7 +7,7 @@ blocks of columns. What does not: borders, colours and escapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -227,6 +227,27 @@ def column_blocks(
         )
         for block in blocks
     ]
+
+
+def padded(grid: Grid) -> tuple[list[int], Iterator[list[str]]]:
+    """Return the display width of every column, and the lines of cells filled up to it.
+
+    The header is the first line; numbers stand at the right of their column.
+    """
+    from rich.cells import cell_len
+
+    lines = (grid.header, *grid.rows)
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+
+    def fill() -> Iterator[list[str]]:
+        for line in lines:
+            cells = []
+            for cell, width, is_right in zip(line, widths, grid.is_right, strict=True):
+                blank = " " * (width - cell_len(cell))
+                cells.append(blank + cell if is_right else cell + blank)
+            yield cells
+
+    return widths, fill()
 
 
 def _pick(items: Sequence[Any], places: list[int]) -> tuple[Any, ...]:
