@@ -144,6 +144,7 @@ def batch(
         typer.Option(metavar="DIR", help="How far a batch is.", show_default=False),
     ] = None,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Send many texts through every head and write figures: Parquet or JSON lines.

@@ -73,6 +73,7 @@ def compare(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Compare the same word in two texts, or two heads, layers, models or files on one text.

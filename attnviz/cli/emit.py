@@ -14,7 +14,9 @@ from attnviz.cli import report
 from attnviz.cli.groups import Talk, Target
 from attnviz.errors import UsageError
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document
+from attnviz.render.shapes import Document, Matrix
+
+_MANY_NUMBERS = 1_000_000
 
 
 def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None:
@@ -26,6 +28,9 @@ def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None
         Unknown format or ending, a binary format for stdout, an existing file without force.
     """
     name, module = choose_format(target)
+    n_numbers = _count_numbers(document)
+    if not (module.IS_BINARY or talk.quiet) and n_numbers > _MANY_NUMBERS:
+        report.say(f"writing {n_numbers:,} numbers as text; -o NAME.npz is quicker and smaller")
     if target.output is None:
         if module.IS_BINARY:
             suffix = module.SUFFIXES[0]
@@ -46,6 +51,11 @@ def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None
     write_atomic(Path(target.output), data, force=target.force)
     if not talk.quiet:
         report.say(f"wrote {target.output}")
+
+
+def _count_numbers(document: Document) -> int:
+    matrices = [shape.values for shape in document.shapes if isinstance(shape, Matrix)]
+    return sum(len(rows) * len(rows[0]) for rows in matrices if len(rows))
 
 
 def choose_format(target: Target) -> tuple[str, Any]:

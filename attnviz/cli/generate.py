@@ -37,6 +37,7 @@ def generate(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Let a model write on; a row per new token shows where it looked.

@@ -29,6 +29,7 @@ def page(
     force: o.ForceOption = False,
     compact: o.CompactOption = False,
     budget: o.BudgetOption = 64.0,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Write one self-contained page with all layers and heads: heatmap, links, grid, neurons.

@@ -14,6 +14,7 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from attnviz import memory
 from attnviz.errors import AttnvizError, ResourceError, UsageError
 
 if TYPE_CHECKING:
@@ -46,17 +47,18 @@ def run_guarded(arguments: list[str]) -> int:
         say_error(str(fault))
         _say_traceback(arguments)
         return fault.exit_code
-    except MemoryError:
-        say_error("out of memory: give a shorter text, fewer heads, or close other programs")
-        return ResourceError.exit_code
-    except OSError as fault:
-        return _report_os_error(fault, arguments)
     except Exception as fault:
+        if memory.is_exhausted(fault):
+            return _report_no_memory()
+        if isinstance(fault, OSError):
+            return _report_os_error(fault, arguments)
         say_error(
             f"a bug of attnviz: {type(fault).__name__}: {fault}; please report it (--debug shows where)"
         )
         _say_traceback(arguments)
         return EXIT_BUG
+    finally:
+        memory.lift_limit()
 
 
 def _run(arguments: list[str]) -> int:
@@ -265,6 +267,13 @@ def stream_encoding(stream: TextIO) -> str:
         return codecs.lookup(stream.encoding or "ascii").name
     except LookupError:
         return "ascii"
+
+
+def _report_no_memory() -> int:
+    cure = memory.cure()
+    memory.lift_limit()  # the way out takes some, too
+    say_error(f"out of memory: give a shorter text or fewer heads, or {cure}")
+    return ResourceError.exit_code
 
 
 def _report_os_error(fault: OSError, arguments: list[str]) -> int:

@@ -34,6 +34,7 @@ def summary(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Say where each head looks, how widely and how far, for a text of any length.

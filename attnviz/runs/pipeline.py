@@ -6,7 +6,6 @@ What lives here: joining sources and core. What does not: mathematics (``core``)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -17,19 +16,19 @@ from attnviz import __version__
 from attnviz.core import reference
 from attnviz.core.flow import value_norms
 from attnviz.core.masks import window_reach
-from attnviz.errors import TooLong, UsageError
+from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens, Trace
 from attnviz.runs import choosing
 from attnviz.runs import words as pooled
 from attnviz.runs.computing import Computing as Computing
 from attnviz.runs.computing import choose_core as choose_core
+from attnviz.runs.limits import check_dense_size
 from attnviz.runs.opening import Origin, open_text
 from attnviz.runs.opening import open_source as open_source
 from attnviz.runs.proving import parity_of, verify_model
 from attnviz.runs.requests import find_tokens, parse_scale
 from attnviz.sources import Source
 
-DENSE_MAX_CELLS = 1 << 24
 LOOP_MAX_CELLS = 1 << 16
 
 
@@ -189,18 +188,6 @@ def note_overrides(
     if rules:
         notes["mask"] = ", ".join(rules)
     return replace(trace, run=replace(trace.run, overrides=notes))
-
-
-def check_dense_size(n_queries: int, n_keys: int, n_heads: int) -> None:
-    """Refuse what would not fit before computing it."""
-    cells = n_queries * n_keys * n_heads
-    if cells > DENSE_MAX_CELLS:
-        fits = math.isqrt(DENSE_MAX_CELLS // n_heads)
-        raise TooLong(
-            f"{n_queries} tokens and {n_heads} heads make {cells} cells: at most {DENSE_MAX_CELLS} "
-            f"are held, which is {fits} tokens; shorten the text, choose fewer heads, or use "
-            "attnviz summary, which takes any length"
-        )
 
 
 def gather(

@@ -16,6 +16,7 @@ import numpy as np
 from attnviz import __version__
 from attnviz.core.summary import FIGURES, LayerSummary, Rectangle, Summary
 from attnviz.errors import ResourceError, UsageError
+from attnviz.memory import compare
 from attnviz.records import LayerHeads, MaskRule, RunInfo, Span
 from attnviz.runs import pipeline
 from attnviz.runs.opening import Opened, Origin, open_text
@@ -321,8 +322,8 @@ def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int)
     if room is not None and memory_bytes > room:
         fits = int(n_queries * room / memory_bytes)
         raise ResourceError(
-            f"{n_queries:,} tokens and {n_streamed} heads need {memory_bytes / 1e9:.1f} GB, "
-            f"and {room / 1e9:.1f} GB are free: about {fits:,} tokens would fit (--max-tokens), "
+            f"streaming {n_queries:,} tokens and {n_streamed} heads {compare(memory_bytes, room)}: "
+            f"about {fits:,} tokens would fit (--max-tokens), "
             "or fewer heads (--head)"
         )
     multiply_adds = plan.multiply_adds * len(asked.layers)

@@ -14,12 +14,13 @@ MAY_IMPORT = {
     "errors": set(),
     "records": {"errors", "registry"},
     "registry": {"errors"},
-    "core": {"records", "errors", "registry"},
-    "sources": {"records", "errors", "registry"},
-    "runs": {"core", "sources", "records", "errors", "registry", "root"},
+    "memory": {"errors"},
+    "core": {"records", "errors", "registry", "memory"},
+    "sources": {"records", "errors", "registry", "memory"},
+    "runs": {"core", "sources", "records", "errors", "registry", "memory", "root"},
     "render": {"core", "records", "errors", "registry", "root"},
     "api": {"runs", "render", "core", "records", "errors", "registry", "root"},
-    "cli": {"runs", "render", "api", "records", "errors", "registry", "root", "sources"},
+    "cli": {"runs", "render", "api", "records", "errors", "registry", "memory", "root", "sources"},
     "root": {"api", "records", "errors", "cli"},
 }
 HEAVY = ("torch", "transformers", "matplotlib", "pandas", "pyarrow", "ray")

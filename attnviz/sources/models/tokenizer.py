@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attnviz.errors import InputError
+from attnviz.errors import InputError, ResourceError
+from attnviz.memory import cure, is_exhausted
 from attnviz.records import Tokens
 from attnviz.sources.labels import Family, read_family, tokens_of
 from attnviz.sources.models.files import read_json
@@ -75,6 +76,8 @@ def guard(name: str, work: Callable[[], T], *, hush: bool = False) -> T:
     except InputError:
         raise
     except Exception as fault:
+        if is_exhausted(fault):
+            raise ResourceError(f"no memory is left for {name}: {cure()}") from fault
         raise InputError(f"{name} does not work: {_one_line(fault)}") from fault
     except BaseException as fault:
         if type(fault).__name__ != "PanicException":
