@@ -154,7 +154,12 @@ def test_workers_share_what_is_allowed(tmp_path: Path) -> None:
     assert b"Traceback" not in tight.stderr
 
 
-def test_a_million_numbers_are_announced_before_they_are_written(cli: Callable[..., Result]) -> None:
-    done = cli("explain", LONG, "-s", "weights", "-f", "plain", "--width", "80")
-    assert "writing 5,120,000 numbers as text" in done.err
+def test_many_numbers_are_announced_before_they_are_written(
+    cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.cli.emit._MANY_NUMBERS", 71)
+    done = cli("explain", SENTENCE, "-s", "weights")
+    assert "writing 72 numbers as text" in done.err
+    assert cli("explain", SENTENCE, "-s", "weights", "--quiet").err == ""
+    monkeypatch.undo()
     assert cli("explain", SENTENCE).err == ""
