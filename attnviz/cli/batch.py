@@ -204,11 +204,11 @@ def batch(
 def _run(request: Request, output: str, talk: g.Talk) -> Outcome:
     """Work it off, with progress; an interruption says how to go on."""
     from attnviz.cli import report
-    from attnviz.cli.meter import Meter
+    from attnviz.cli.progress import Meter
     from attnviz.errors import UsageError
     from attnviz.runs.batch import run_batch
 
-    meter = Meter(is_quiet=talk.quiet)
+    meter = Meter(quiet=talk.quiet)
 
     def notify(notice: str) -> None:
         if talk.strict:
@@ -216,13 +216,13 @@ def _run(request: Request, output: str, talk: g.Talk) -> Outcome:
         meter.say(notice)
 
     try:
-        outcome = run_batch(request, output, notify=notify, progress=meter.show)
+        outcome = run_batch(request, output, notify=notify, progress=meter)
     except (KeyboardInterrupt, SystemExit):
-        meter.end()
+        meter.close()
         report.say(f"stopped: {meter.so_far()}; the same command continues in {output}")
         raise
     finally:
-        meter.end()
+        meter.close()
     if not talk.quiet:
         for line in closing_lines(outcome, output):
             report.say(line)
