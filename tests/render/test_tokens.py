@@ -42,6 +42,7 @@ def test_marks_are_counted_for_each_base() -> None:
 def test_what_an_encoding_cannot_carry_is_spelled_out_and_the_rest_kept() -> None:
     assert encodable("é猫🧸", "latin-1") == "é\\u732b\\U0001f9f8"
     assert encodable("é猫", "utf-8") == "é猫"
+    assert encodable("\udce9", "utf-8") == "\\udce9"
     assert encodable("e", "ascii") == "e"
     assert encodable("猫", "utf-16") == "猫"
     with pytest.raises(LookupError):
