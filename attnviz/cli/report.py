@@ -234,8 +234,8 @@ def make_screen(
 
 def _width_of(stream: TextIO) -> int | None:
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns) > 0:
-        return int(columns)
+    if columns.isascii() and columns.isdigit() and 0 < int(columns[:9]):
+        return int(columns[:9])
     if not stream.isatty():
         return None
     try:

@@ -163,7 +163,7 @@ def test_arguments_are_utf_8_whatever_the_locale() -> None:
 
 @pytest.mark.parametrize(
     ("columns", "is_terminal", "size", "wanted"),
-    [("33", False, 99, 33), ("0", False, 99, None), ("x", True, 99, 99), ("", True, 0, 80),
+    [("33", False, 99, 33), ("²", False, 99, None), ("9" * 5000, False, 99, 999_999_999), ("0", False, 99, None), ("x", True, 99, 99), ("", True, 0, 80),
      ("", True, None, 80), ("", False, 99, None)],
 )  # fmt: skip
 def test_how_wide_a_screen_is(

@@ -143,14 +143,16 @@ def trace_of(layer: LayerHeads, **more: Any) -> Any:
 def test_a_trace_keeps_bias_cap_mask_and_keys_on_the_way_to_a_page() -> None:
     bias = np.random.default_rng(0).standard_normal((2, 3, 3))
     cells = np.array([[True, False, True], [True, True, False], [False, True, True]])
-    layer = make_layer(3, dtype=np.float64, bias=bias, softcap=1.5, visible=MaskRule(cells=cells))
+    layer = make_layer(
+        3, seed=5, dtype=np.float64, bias=bias, softcap=1.5, visible=MaskRule(cells=cells)
+    )
     keys = make_tokens(["x", "y", "z"])
     stack = stack_of(trace_of(layer, key_tokens=keys, notices=("told",)))
     again = reference.trace_heads(stack.layers[0])["weights"]
     np.testing.assert_allclose(again, reference.trace_heads(layer)["weights"], atol=1e-15)
     assert stack.key_tokens == keys
     assert stack.notices == ("told",)
-    assert stack.layers[0].layer == layer.layer
+    assert stack.layers[0].layer == layer.layer == 5
     plain = stack_of(trace_of(make_layer(3, dtype=np.float64)))
     assert plain.layers[0].bias is None
     assert plain.layers[0].sinks is None
@@ -166,9 +168,9 @@ def test_a_trace_without_q_k_or_v_has_no_page(missing: str) -> None:
 
 
 def test_sinks_are_solved_for_where_the_share_is_neither_0_nor_1() -> None:
-    masked = np.array([[[-900.0, -900.0], [1.0, 0.0], [800.0, 1.0]]])
+    masked = np.array([[[-900.0, -900.0], [1.0, -900.0], [800.0, 1.0]]])
     sink = 0.25
-    share = np.array([[1.0, np.exp(sink) / (np.exp(sink) + np.e + 1), 0.0]])
+    share = np.array([[1.0, np.exp(sink) / (np.exp(sink) + np.e), 0.0]])
     found = encoding._sinks(
         SimpleNamespace(sink_share=[share], stages={"masked": [masked]}),
         0,  # type: ignore[arg-type]
@@ -187,6 +189,8 @@ def test_a_mask_that_differs_in_one_cell_is_no_rule() -> None:
     assert facts == {"causal": True, "before": None, "after": None, "chunk": 4, "n_maps": 0}
     nothing = describe_mask(make_layer(9, visible=MaskRule(key_visible=np.ones(9, bool))))
     assert nothing.facts["n_maps"] == 0  # type: ignore[index]
+    one = describe_mask(make_layer(1, visible=MaskRule(cells=np.ones((1, 1), bool))))
+    assert one.facts["causal"] is False  # type: ignore[index]
     dark = describe_mask(make_layer(9, visible=MaskRule(cells=np.zeros((9, 9), bool))))
     assert dark.facts["n_maps"] == 1  # type: ignore[index]
     assert not dark.arrays["mask"].any()
@@ -214,8 +218,10 @@ def test_a_bias_that_differs_in_one_cell_of_a_late_block_is_held_whole() -> None
     found = describe_bias(layer)
     assert found.facts == {"kind": "cells", "n": 2}
     np.testing.assert_array_equal(
-        expand_bias("cells", found.arrays["bias"], layer, 5, 300), by_distance[:, 5:300]
+        expand_bias("cells", found.arrays["bias"], layer, 5, 200), by_distance[:, 5:200]
     )
+    whole = np.random.default_rng(0).standard_normal((2, 599))[:, key - query + 299]
+    assert describe_bias(make_layer(300, bias=whole)).facts == {"kind": "distance", "n": 2}
     constant = describe_bias(make_layer(4, bias=np.full((1, 4, 4), 2.0)))
     assert constant.facts == {"kind": "key", "n": 1}
     assert constant.arrays["bias"].tolist() == [[2.0] * 4]

@@ -337,3 +337,4 @@ def test_endings_are_read_in_capitals_too(tmp_path: Path) -> None:
     assert plan_content("a", {}, {}).is_folder
     assert not plan_content("a.npz", {}, {}).is_folder
     assert plan_content("a.npz/", {}, {}).is_folder is False
+    assert plan_content("a.v2/", {}, {}).is_folder

@@ -71,6 +71,7 @@ def test_heads_and_widths_follow_from_the_shapes(given: Any, named: Any, wanted:
         ((4, 2), {"k": (6, 4), "v": (6, 5)}, "with 4 query and 2 key/value head"),
         ((2, 4), {"k": (6, 16), "v": (6, 16)}, "with 2 query and 4 key/value head"),
         ((None, 3), {}, "the widths do not fit"),
+        ((None, 2), {"k": (6, 0)}, "the widths do not fit"),
         ((), {"b_q": (7,)}, "b_q has the shape (7,): wanted (8,)"),
         ((), {"b_k": (8, 1)}, "b_k has the shape (8, 1): wanted (8,)"),
         ((), {"b_v": (1,)}, "b_v has the shape (1,): wanted (8,)"),
