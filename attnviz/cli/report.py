@@ -234,7 +234,7 @@ def make_screen(
 
 def _width_of(stream: TextIO) -> int | None:
     columns = os.environ.get("COLUMNS", "")
-    if columns.isascii() and columns.isdigit() and 0 < int(columns[:9]):
+    if columns.isascii() and columns.isdigit() and int(columns[:9]) > 0:
         return int(columns[:9])
     if not stream.isatty():
         return None

@@ -126,6 +126,7 @@ def test_cosines_stay_within_1_and_zeros_have_none() -> None:
     a = np.array([[3.0, 4.0], [0.0, 0.0], [1e-200, 0.0]])
     found = cosine(a, np.array([[4.0, 3.0], [0.0, 0.0], [0.0, 1.0]]))
     assert found[0] == pytest.approx(24 / 25)
+    assert cosine(np.array([3.0, 4.0]), np.array([3.0, 0.0])) == pytest.approx(0.6)
     assert np.isnan(found[1])
     draw = np.random.default_rng(0).standard_normal((200, 3))
     assert (cosine(draw, 3 * draw) <= 1).all()

@@ -39,7 +39,8 @@ def test_rows_are_counted_from_where_they_start(tmp_path: Path) -> None:
     file = open_arrays(save(tmp_path / "a.safetensors", {"t": table}))
     rows = file.rows("t", start=1)
     assert (len(rows), rows.ndim, rows.shape) == (3, 2, (3, 3))
-    assert len(file.rows("t")) == 4
+    assert len(file.rows("t")) == len(contract.Rows(table, "F64", file="f", name="t")) == 4
+    assert "stored" not in repr(file)
     np.testing.assert_array_equal(rows[0], table[1])
     np.testing.assert_array_equal(np.asarray(rows), table[1:])
     assert np.asarray(rows, np.float32).dtype == np.float32
