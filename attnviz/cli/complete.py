@@ -49,7 +49,7 @@ def _words(shell: str, environ: Mapping[str, str]) -> tuple[list[str], str]:
         if len(words) == 1:
             words = words[0].split()
         place = environ.get("COMP_CWORD", "")
-        at = int(place) if place.isdigit() else len(words)
+        at = int(place) if place.isdecimal() and len(place) < 10 else len(words)
         return words[1:at], words[at] if at < len(words) else ""
     line = environ.get("_TYPER_COMPLETE_ARGS", "")
     words = _split(line)[1:]

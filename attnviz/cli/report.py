@@ -236,8 +236,8 @@ def make_screen(
 
 def _width_of(stream: TextIO) -> int | None:
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns) > 0:
-        return int(columns)
+    if columns.isascii() and columns.isdigit() and int(columns[:9]) > 0:
+        return int(columns[:9])
     if not stream.isatty():
         return None
     try:

@@ -6,17 +6,17 @@ not: the product (``core.flow``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Unpack
 
 import numpy as np
 
 from attnviz import __version__
-from attnviz.core.flow import RolloutRows, rollout_rows
+from attnviz.core.flow import Block, RolloutRows, rollout_rows
 from attnviz.core.rectangle import rectangle
 from attnviz.errors import UsageError
-from attnviz.records import Array, LayerHeads, RunInfo
+from attnviz.records import LayerHeads, RunInfo
 from attnviz.runs.opening import Origin, open_text
 from attnviz.runs.requests import find_tokens
 
@@ -61,20 +61,20 @@ def stream_rollout(
     total = len(found) * n_heads * -(-n // _ROWS)
     done = 0
 
-    def through(layer: LayerHeads, rows_RL: Array) -> Array:
+    def blocks(layer: LayerHeads) -> Iterator[Block]:
         nonlocal done
-        passed = np.zeros_like(rows_RL)
-        for head in range(n_heads):
-            for first in range(0, n, _ROWS):
-                span = (first, min(n, first + _ROWS))
-                passed += rows_RL[:, slice(*span)] @ rectangle(layer, head, rows=span, keys=(0, n))
+        for first in range(0, n, _ROWS):
+            span = (first, min(n, first + _ROWS))
+            mean = np.zeros((span[1] - span[0], n))
+            for head in range(n_heads):
+                mean += rectangle(layer, head, rows=span, keys=(0, n))
                 done += 1
                 progress(done, total)
-        return passed / n_heads
+            yield span, mean / n_heads
 
     start = np.zeros((len(queries), n))
     start[np.arange(len(queries)), list(queries)] = 1.0
-    flow = rollout_rows(start, [partial(through, layer) for layer in found])
+    flow = rollout_rows(start, [partial(blocks, layer) for layer in found])
     computing = opened.computing
     return RolloutRows(
         opened.tokens,
