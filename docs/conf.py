@@ -35,3 +35,4 @@ man_pages = [
     ("reference/commands", "attnviz", "a microscope for attention, in the terminal", "", 1)
 ]
 man_show_urls = False
+today = " "  # the man page bears its version, not the day it was built

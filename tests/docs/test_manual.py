@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -35,12 +37,34 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_command_and_option_is_there() -> None:
+def written_by(name: str) -> Any:
+    """Return one of the modules that write documentation."""
     sys.path.insert(0, str(ROOT / "docs"))
     try:
-        import generate
+        return import_module(name)
     finally:
         sys.path.pop(0)
+
+
+def test_the_kept_man_page_is_in_step() -> None:
+    """``make man`` writes it; it is what a wheel brings, so it must be the program's own."""
+    first = (ROOT / "docs/attnviz.1").read_text(encoding="utf-8").splitlines()[0]
+    now = written_by("man").stamp(written_by("generate").commands())
+    assert first == now, "the commands have changed: run make man"
+
+
+def test_the_kept_man_page_is_what_sphinx_builds(built: Path) -> None:
+    import sphinx
+
+    if f"sphinx=={sphinx.__version__}" not in (ROOT / "constraints.txt").read_text():
+        pytest.skip("another sphinx than the one of constraints.txt")
+    text = (built / "man/attnviz.1").read_text(encoding="utf-8")
+    kept = (ROOT / "docs/attnviz.1").read_text(encoding="utf-8")
+    assert written_by("man").tidy(text) == kept.partition("\n")[2]
+
+
+def test_every_command_and_option_is_there() -> None:
+    generate = written_by("generate")
     root = get_command(app)
     text = generate.commands()
     for path, command in generate.leaves(root):
@@ -54,12 +78,7 @@ def test_every_command_and_option_is_there() -> None:
 
 
 def test_every_schema_is_there() -> None:
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        import generate
-    finally:
-        sys.path.pop(0)
-    text = generate.schemas()
+    text = written_by("generate").schemas()
     for path in (ROOT / "attnviz/schemas").glob("*.json"):
         assert path.name in text
     assert "`tokens[].label`" in text
