@@ -135,7 +135,7 @@ def schemas() -> str:
         parts.append(
             f"## {schema.get('$id', path.stem)}\n\n{told}\n\nFile: `attnviz/schemas/{path.name}`\n"
         )
-        rows = list(_fields(schema, schema, "", 0))
+        rows = list(_fields(schema, schema, "", 0, set()))
         if rows:
             parts.append("| field | type | meaning |\n|---|---|---|")
             parts += [f"| `{name}` | {kind} | {meaning} |" for name, kind, meaning in rows]
@@ -144,20 +144,28 @@ def schemas() -> str:
 
 
 def _fields(
-    whole: dict[str, Any], part: Any, above: str, depth: int
+    whole: dict[str, Any], part: Any, above: str, depth: int, seen: set[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Return name, type and meaning of the fields below a part, four levels down at most."""
-    part = _follow(whole, part)
-    if depth > 4:
+    """Return name, type and meaning of the fields below a part, through lists, maps and choices.
+
+    What several fields share (a ``$ref``) is written out below the first of them.
+    """
+    reference = part.get("$ref", "")
+    if depth > 6 or reference in seen:
         return
+    seen.update({reference} - {""})
+    part = _follow(whole, part)
     for name, field in part.get("properties", {}).items():
-        required = name in part.get("required", ())
-        field = _follow(whole, field)
-        shown = f"{above}{name}" + ("" if required else "?")
-        yield shown, _kind(whole, field), _cell(field.get("description", ""))
-        items = _follow(whole, field.get("items", {}))
-        yield from _fields(whole, field, f"{above}{name}.", depth + 1)
-        yield from _fields(whole, items, f"{above}{name}[].", depth + 1)
+        shown = f"{above}{name}" + ("" if name in part.get("required", ()) else "?")
+        told = _follow(whole, field)
+        yield shown, _kind(whole, told), _cell(told.get("description", ""))
+        yield from _fields(whole, field, f"{above}{name}.", depth + 1, seen)
+    for choice in (*part.get("oneOf", ()), *part.get("anyOf", ())):
+        yield from _fields(whole, choice, above, depth, seen)
+    if isinstance(part.get("items"), dict):
+        yield from _fields(whole, part["items"], f"{above.removesuffix('.')}[].", depth + 1, seen)
+    if isinstance(part.get("additionalProperties"), dict):
+        yield from _fields(whole, part["additionalProperties"], f"{above}*.", depth + 1, seen)
 
 
 def _follow(whole: dict[str, Any], part: Any) -> dict[str, Any]:

@@ -81,7 +81,10 @@ def test_every_schema_is_there() -> None:
     text = written_by("generate").schemas()
     for path in (ROOT / "attnviz/schemas").glob("*.json"):
         assert path.name in text
-    assert "`tokens[].label`" in text
+        for told in re.findall(r'"description": "(.*)"', path.read_text(encoding="utf-8")):
+            assert told.replace("|", "\\|") in text, (path.name, told)
+    for field in ("tokens[].label", "files.*.bytes", "sizes.d_k", "heads[].entropy.mean"):
+        assert f"`{field}`" in text
 
 
 def test_the_man_page_is_well_formed(built: Path) -> None:
