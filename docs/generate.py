@@ -74,7 +74,10 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def _command(path: tuple[str, ...], command: Any) -> str:
+    import typer
+
     name = " ".join(("attnviz", *path))
+    context = typer.Context(command, info_name=name)
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join(f"*{_escape(p.metavar or _metavar(p))}*" for p in arguments)
     lines = [_heading(name, "-"), f".. program:: {name}\n", f"``{name}`` [*OPTIONS*] {usage}\n"]
@@ -84,7 +87,7 @@ def _command(path: tuple[str, ...], command: Any) -> str:
             lines.append(f"*{_escape(_metavar(argument))}*\n   {_escape(argument.help)}\n")
     for option in command.params:
         if option.param_type_name == "option" and not option.hidden:
-            lines.append(_option(option))
+            lines.append(_option(option, context))
     lines.append(".. option:: -h, --help\n\n   Show this message and exit.\n")
     examples = [e.strip() for e in (command.epilog or "").splitlines() if e.startswith("  ")]
     if examples:
@@ -92,18 +95,10 @@ def _command(path: tuple[str, ...], command: Any) -> str:
     return "\n".join(lines)
 
 
-def _option(option: Any) -> str:
+def _option(option: Any, context: Any) -> str:
     names = ", ".join((*sorted(option.opts, key=len), *option.secondary_opts))
     value = "" if option.is_flag else f" <{_metavar(option)}>"
-    told = _escape(option.help or "")
-    default = option.show_default if isinstance(option.show_default, str) else option.default
-    if (
-        option.show_default
-        and default not in (None, "")
-        and default is not False
-        and not callable(default)
-    ):
-        told += f" [default: {_escape(str(default))}]"
+    told = _escape(" ".join(option.get_help_record(context)[1].split()))
     return f".. option:: {names}{value}\n\n   {told or 'See above.'}\n"
 
 
