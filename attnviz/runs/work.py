@@ -312,10 +312,10 @@ class Worker:
         columns = heads_columns(texts, self.layers, self.heads)
         files = {
             f"heads/{shard:06d}.{kind}": write_table(
-                columns, HEADS, format=kind, schema="attnviz.heads/1"
+                columns, HEADS, format=kind, schema="attnviz.batch-heads/1"
             ),
             f"texts/{shard:06d}.{kind}": write_table(
-                texts_columns(texts), TEXTS, format=kind, schema="attnviz.texts/1"
+                texts_columns(texts), TEXTS, format=kind, schema="attnviz.batch-texts/1"
             ),
         }
         if self.work.keep:

@@ -152,6 +152,7 @@ class TransformersSource:
             tokenizer_sha256=self.tokenizer.sha256,
             notices=self._notices(),
             n_vocab=int(getattr(config, "vocab_size", 0) or 0),
+            n_positions=max_positions(config),
         )
 
     def tokenize(self, text: str) -> Tokens:

@@ -227,6 +227,7 @@ def test_examples_in_help_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monk
 
     from attnviz.cli.app import app
 
+    pytest.importorskip("transformers", reason="needs the extra 'models'")
     monkeypatch.chdir(tmp_path)
     torch.save({f"w_{n}": torch.ones(4, 2) for n in "qkv"}, "model.pt")
     write_model(tmp_path / "tiny")
