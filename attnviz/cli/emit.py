@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz import registry
-from attnviz.cli import report
+from attnviz.cli import terminal
 from attnviz.cli.groups import Talk, Target
 from attnviz.errors import UsageError
 from attnviz.render.screen import Screen
@@ -30,7 +30,7 @@ def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None
         if module.IS_BINARY:
             suffix = module.SUFFIXES[0]
             raise UsageError(f"--format {name} is binary: write it to a file, -o NAME{suffix}")
-        report.write_stdout(module.render(document, screen))
+        terminal.write_stdout(module.render(document, screen))
         return
     from attnviz.runs.store import write_atomic
 
@@ -45,7 +45,7 @@ def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None
     data = content if module.IS_BINARY else content.encode()
     write_atomic(Path(target.output), data, force=target.force)
     if not talk.quiet:
-        report.say(f"wrote {target.output}")
+        terminal.say(f"wrote {target.output}")
 
 
 def choose_format(target: Target) -> tuple[str, Any]:
@@ -79,4 +79,4 @@ def say_notices(notices: Sequence[str], talk: Talk) -> None:
         raise UsageError(f"{notices[0]} (--strict)")
     if not talk.quiet:
         for notice in notices:
-            report.say(notice)
+            terminal.say(notice)

@@ -5,17 +5,15 @@ What lives here: how far, how fast, how long still. What does not: counting (``r
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
-from attnviz.cli import report
+from attnviz.cli import terminal
 
 if TYPE_CHECKING:
     from attnviz.runs.batch import Progress
 
 _PAUSE_S = 10.0
-_ERASE = "\r\x1b[K"
 
 
 class Meter:
@@ -30,25 +28,24 @@ class Meter:
     def show(self, now: Progress) -> None:
         """Show where a batch is."""
         self._last = now
-        if self._is_quiet or sys.stderr is None:
+        if self._is_quiet:
             return
-        if sys.stderr.isatty():
-            self._write(f"{_ERASE}{line(now)[: self._width()]}")
-            self._is_drawn = True
+        if terminal.is_terminal(terminal.stderr()):
+            self._is_drawn = terminal.draw(line(now)[: self._width()])
         elif time.monotonic() - self._told_at >= _PAUSE_S and now.texts < now.n_texts:
             self._told_at = time.monotonic()
-            report.say(line(now))
+            terminal.say(line(now))
 
     def say(self, message: str) -> None:
         """Print a notice on a line of its own."""
         if not self._is_quiet:
             self.end()
-            report.say(message)
+            terminal.say(message)
 
     def end(self) -> None:
         """Take the line away."""
         if self._is_drawn:
-            self._write(_ERASE)
+            terminal.erase()
             self._is_drawn = False
 
     def so_far(self) -> str:
@@ -61,13 +58,6 @@ class Meter:
         import shutil
 
         return max(10, shutil.get_terminal_size().columns - 1)
-
-    def _write(self, text: str) -> None:
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except OSError:
-            self._is_quiet = True
 
 
 def line(now: Progress) -> str:

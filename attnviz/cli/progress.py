@@ -5,10 +5,9 @@ What lives here: the line. What does not: work, or results.
 
 from __future__ import annotations
 
-import sys
 import time
 
-from attnviz.cli import report
+from attnviz.cli import terminal
 
 _FIRST_S = 2.0
 _TERMINAL_S, _PIPE_S = 0.2, 15.0
@@ -24,7 +23,7 @@ class Progress:
         self.what, self.quiet = what, quiet
         self.first: tuple[float, int] | None = None
         self.next_at = 0.0
-        self.is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self.is_terminal = terminal.is_terminal(terminal.stderr())
         self.is_shown = False
 
     def __call__(self, done: int, total: int) -> None:
@@ -37,17 +36,14 @@ class Progress:
         left = (now - self.first[0]) * (total - done) / (done - self.first[1])
         line = f"{self.what}: {100 * done // total} %, {duration(left)} left"
         if self.is_terminal:
-            sys.stderr.write(f"\r\x1b[Kattnviz: {line}")
-            sys.stderr.flush()
-            self.is_shown = True
+            self.is_shown = terminal.draw(f"attnviz: {line}")
         else:
-            report.say(line)
+            terminal.say(line)
 
     def close(self) -> None:
         """Take the line away."""
         if self.is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            terminal.erase()
             self.is_shown = False
 
 
