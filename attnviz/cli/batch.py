@@ -203,7 +203,7 @@ def batch(
 
 def _run(request: Request, output: str, talk: g.Talk) -> Outcome:
     """Work it off, with progress; an interruption says how to go on."""
-    from attnviz.cli import report
+    from attnviz.cli import terminal
     from attnviz.cli.progress import Meter
     from attnviz.errors import UsageError
     from attnviz.runs.batch import run_batch
@@ -219,13 +219,13 @@ def _run(request: Request, output: str, talk: g.Talk) -> Outcome:
         outcome = run_batch(request, output, notify=notify, progress=meter)
     except (KeyboardInterrupt, SystemExit):
         meter.close()
-        report.say(f"stopped: {meter.so_far()}; the same command continues in {output}")
+        terminal.say(f"stopped: {meter.so_far()}; the same command continues in {output}")
         raise
     finally:
         meter.close()
     if not talk.quiet:
         for line in closing_lines(outcome, output):
-            report.say(line)
+            terminal.say(line)
     return outcome
 
 
@@ -277,7 +277,7 @@ def choose_report(path: str) -> str:
 def write_report(folder: str, path: str, talk: g.Talk) -> None:
     """Write how each head's figures are spread over the texts of a batch; replaces a file."""
     from attnviz import registry
-    from attnviz.cli import report
+    from attnviz.cli import terminal
     from attnviz.render import plain_html
     from attnviz.render.screen import Screen
     from attnviz.render.views import batch as view
@@ -289,11 +289,11 @@ def write_report(folder: str, path: str, talk: g.Talk) -> None:
     module = plain_html if kind == "html" else registry.load("formats", kind)
     write_atomic(path, module.render(document, Screen()).encode(), force=True)
     if not talk.quiet:
-        report.say(f"wrote {path}")
+        terminal.say(f"wrote {path}")
 
 
 def _show(document: Any, screen: Any) -> None:
     from attnviz import registry
-    from attnviz.cli.report import write_stdout
+    from attnviz.cli.terminal import write_stdout
 
     write_stdout(registry.load("formats", "table").render(document, screen))

@@ -204,13 +204,11 @@ def _first(text: str | None) -> str:
 
 def complete() -> int:
     """Answer the shell that set the environment; print nothing else."""
-    import sys
-
     from typer.main import get_command
 
     from attnviz.cli.app import app
+    from attnviz.cli.terminal import write_stdout
 
     text, code = answer(get_command(app), os.environ)
-    if sys.stdout is not None:
-        sys.stdout.write(text)
+    write_stdout(text)
     return code

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz import registry
-from attnviz.cli import report
+from attnviz.cli import terminal
 from attnviz.cli.groups import Talk, Target
 from attnviz.errors import UsageError
 from attnviz.render.screen import Screen
@@ -30,12 +30,12 @@ def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None
     name, module = choose_format(target)
     n_numbers = _count_numbers(document)
     if not (module.IS_BINARY or talk.quiet) and n_numbers > _MANY_NUMBERS:
-        report.say(f"writing {n_numbers:,} numbers as text; -o NAME.npz is quicker and smaller")
+        terminal.say(f"writing {n_numbers:,} numbers as text; -o NAME.npz is quicker and smaller")
     if target.output is None:
         if module.IS_BINARY:
             suffix = module.SUFFIXES[0]
             raise UsageError(f"--format {name} is binary: write it to a file, -o NAME{suffix}")
-        report.write_stdout(module.render(document, screen))
+        terminal.write_stdout(module.render(document, screen))
         return
     from attnviz.runs.store import write_atomic
 
@@ -50,7 +50,7 @@ def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None
     data = content if module.IS_BINARY else content.encode()
     write_atomic(Path(target.output), data, force=target.force)
     if not talk.quiet:
-        report.say(f"wrote {target.output}")
+        terminal.say(f"wrote {target.output}")
 
 
 def _count_numbers(document: Document) -> int:
@@ -89,4 +89,4 @@ def say_notices(notices: Sequence[str], talk: Talk) -> None:
         raise UsageError(f"{notices[0]} (--strict)")
     if not talk.quiet:
         for notice in notices:
-            report.say(notice)
+            terminal.say(notice)

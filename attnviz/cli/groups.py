@@ -51,7 +51,7 @@ class Place:
 
     def settings(self, talk: Talk) -> dict[str, Any]:
         """Return everything but the text, by the names that ``runs`` takes."""
-        from attnviz.cli.report import say
+        from attnviz.cli.terminal import say
 
         own = {f.name for f in fields(TextInput)}
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}

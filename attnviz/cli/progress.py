@@ -6,11 +6,10 @@ What lives here: the line and its pace. What does not: work, counting (``runs``)
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from typing import TYPE_CHECKING
 
-from attnviz.cli import report
+from attnviz.cli import terminal
 from attnviz.render.amounts import say_time
 
 if TYPE_CHECKING:
@@ -18,15 +17,14 @@ if TYPE_CHECKING:
 
 _FIRST_S = 2.0
 _TERMINAL_S, _PIPE_S = 0.2, 10.0
-_ERASE = "\r\x1b[K"
 
 
 class Line:
     """Call ``show`` as often as you like; it draws after two seconds, then now and then."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.quiet = quiet or sys.stderr is None
-        self._is_terminal = not self.quiet and sys.stderr.isatty()
+        self.quiet = quiet
+        self._is_terminal = terminal.is_terminal(terminal.stderr())
         self._is_drawn = False
         self._next_at = time.monotonic() + _FIRST_S
 
@@ -42,29 +40,21 @@ class Line:
         self._next_at = time.monotonic() + (_TERMINAL_S if self._is_terminal else _PIPE_S)
         if self._is_terminal:
             width = max(10, shutil.get_terminal_size().columns - 1)
-            self._write(f"{_ERASE}{line[:width]}")
-            self._is_drawn = True
+            self._is_drawn = terminal.draw(line[:width])
         else:
-            report.say(line)
+            terminal.say(line)
 
     def say(self, message: str) -> None:
         """Print a notice on a line of its own, without tearing the one drawn."""
         if not self.quiet:
             self.close()
-            report.say(message)
+            terminal.say(message)
 
     def close(self) -> None:
         """Take the line away."""
         if self._is_drawn:
-            self._write(_ERASE)
+            terminal.erase()
             self._is_drawn = False
-
-    def _write(self, text: str) -> None:
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except OSError:
-            self.quiet = True
 
 
 class Progress(Line):

@@ -136,13 +136,14 @@ def test_colour_only_where_it_is_wanted() -> None:
     assert b"\x1b" not in run_fresh(*command, env={"FORCE_COLOR": "1", "TERM": "dumb"}).stdout
 
 
-def on_terminal(command: list[str], env: dict[str, str]) -> str:
+def on_terminal(command: list[str], env: dict[str, str], cwd: Path | None = None) -> str:
     """Run a command on a pseudo-terminal and return what it wrote."""
     pty = pytest.importorskip("pty")
     reader, writer = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "attnviz", *command],
         stdout=writer, stderr=writer, stdin=writer, env={**os.environ, **env},
+        cwd=cwd,
     )  # fmt: skip
     os.close(writer)
     chunks = []

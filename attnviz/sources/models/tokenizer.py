@@ -7,9 +7,8 @@ does not: labels (``sources.labels``), single layers' vocabularies (``sources.to
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from attnviz.errors import InputError, ResourceError
 from attnviz.memory import cure, is_exhausted
 from attnviz.records import Tokens
+from attnviz.sources.hush import hushed
 from attnviz.sources.labels import Family, read_family, tokens_of
 from attnviz.sources.models.files import read_json
 from attnviz.sources.models.library import load_transformers
@@ -57,6 +57,7 @@ class ModelTokenizer:
         return guard(
             "the tokenizer",
             lambda: tokens_of_any_length(self.tokenizer, text, family=self.family),
+            hush=True,
         )
 
 
@@ -71,7 +72,7 @@ def guard(name: str, work: Callable[[], T], *, hush: bool = False) -> T:
         Keep what the library writes to stderr by itself (its panics) from the user.
     """
     try:
-        with _hushed() if hush else nullcontext():
+        with hushed() if hush else nullcontext():
             return work()
     except InputError:
         raise
@@ -83,24 +84,6 @@ def guard(name: str, work: Callable[[], T], *, hush: bool = False) -> T:
         if type(fault).__name__ != "PanicException":
             raise
         raise InputError(f"{name} makes its library panic: it is damaged or hostile") from fault
-
-
-@contextmanager
-def _hushed() -> Iterator[None]:
-    """Send the process's stderr nowhere: a panic writes to the file descriptor."""
-    try:
-        kept = os.dup(2)
-    except OSError:  # there is no stderr
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(nowhere)
-        os.close(kept)
 
 
 def open_tokenizer(folder: Path) -> ModelTokenizer:
