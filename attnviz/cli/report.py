@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
+ENDINGS = {
+    130: "interrupted",
+    143: "ended by SIGTERM",
+    129: "ended by SIGHUP: the terminal is gone",
+}
 _DASH_HINT = 'a text that starts with a dash goes after --, as in: attnviz explain -- "-4 degrees"'
 
 
@@ -40,12 +45,14 @@ def _run_to_the_end(arguments: list[str]) -> int:
         code = _run(arguments)
         terminal.flush_stdout()
         return code
-    except BrokenPipeError:
+    except terminal.ReaderLeft:
         return _leave_quietly()
     except KeyboardInterrupt:
-        say_error("interrupted")
+        say_error(ENDINGS[EXIT_INTERRUPTED])
         return EXIT_INTERRUPTED
     except SystemExit as leave:
+        if leave.code in ENDINGS:
+            say_error(ENDINGS[leave.code])
         return leave.code if isinstance(leave.code, int) else 0 if leave.code is None else 1
     except AttnvizError as fault:
         say_error(str(fault))
@@ -98,6 +105,8 @@ def _run(arguments: list[str]) -> int:
         raise KeyboardInterrupt from None
     except typer.TyperException as fault:
         raise UsageError(_parser_message(fault, arguments)) from None
+    if code == EXIT_INTERRUPTED:  # what the parser makes of Ctrl-C
+        raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
 

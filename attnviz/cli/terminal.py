@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
 _HOUSE = bytes(range(0x20, 0x7F)) + b"\t\n"
@@ -27,15 +27,24 @@ _STEERING = re.compile(
 _ERASE = "\r\x1b[K"
 
 
+class ReaderLeft(Exception):
+    """Whoever read our results has had enough: no error, and nobody to tell.
+
+    Not an ``OSError``, since the parser's library makes exit code 1 of a broken pipe.
+    """
+
+
 class Visible(io.TextIOBase):
     """Stands before a stream and makes visible what is written, line breaks kept."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    def __init__(self, stream: TextIO, *, is_result: bool) -> None:
+        self.stream, self._is_result = stream, is_result
 
     def write(self, text: str) -> int:
-        """Write a text of any origin."""
-        self.stream.write("\n".join(_visible(line, self.stream) for line in text.split("\n")))
+        """Write a text of any origin; complaints that nobody can read are dropped."""
+        shown = "\n".join(_visible(line, self.stream) for line in text.split("\n"))
+        with _told_gently() if self._is_result else suppress(OSError):
+            self.stream.write(shown)
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -61,7 +70,8 @@ class Visible(io.TextIOBase):
 
     def flush(self) -> None:
         """Flush the stream."""
-        self.stream.flush()
+        with _told_gently() if self._is_result else suppress(OSError):
+            self.stream.flush()
 
     def writable(self) -> bool:
         """Return True."""
@@ -77,12 +87,23 @@ def guarded() -> Iterator[None]:
     for stream in kept[:2]:
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = (cast(TextIO, None if s is None else Visible(s)) for s in kept[:2])
+    sys.stdout, sys.stderr = (
+        cast(TextIO, None if stream is None else Visible(stream, is_result=is_result))
+        for stream, is_result in zip(kept[:2], (True, False), strict=True)
+    )
     warnings.showwarning = _show_warning
     try:
         yield
     finally:
         sys.stdout, sys.stderr, warnings.showwarning = kept
+
+
+@contextmanager
+def _told_gently() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderLeft from None
 
 
 def _show_warning(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -121,10 +142,11 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def write_stdout(text: str) -> None:
-    """Write a result; formats spell out what could steer a terminal, and here it is seen to again."""
+    """Write a result, or raise ``ReaderLeft``; formats spell out what could steer a terminal, and here it is seen to again."""
     stream = stdout()
     if stream is not None:
-        stream.write(harmless(text) if is_terminal(stream) else text)
+        with _told_gently():
+            stream.write(harmless(text) if is_terminal(stream) else text)
 
 
 def harmless(text: str) -> str:
@@ -144,7 +166,8 @@ def flush_stdout() -> None:
     """Make sure that everything arrived: a full disk must not end with exit code 0."""
     stream = stdout()
     if stream is not None:
-        stream.flush()
+        with _told_gently():
+            stream.flush()
 
 
 def drop_stdout() -> None:
