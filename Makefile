@@ -31,14 +31,14 @@ format: $(VENV)/.dev  ## put the code into the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-wheel: $(VENV)/.dev  ## build a wheel and try it in a clean environment, from another folder
-	sh tests/check_wheel.sh "$(BIN)/python"
+wheel: $(VENV)/.dev  ## build wheel and sdist twice into dist, and try the wheel in a clean environment
+	$(BIN)/python tests/check_release.py dist
 
 docs: $(VENV)/.dev  ## build the documentation into build/docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 
-man: $(VENV)/.dev  ## write the man page, build/man/attnviz.1
-	$(BIN)/python -m sphinx -q -W --keep-going -b man docs build/man
+man: $(VENV)/.dev  ## write the man page, docs/attnviz.1, from the command tree
+	$(BIN)/python docs/man.py
 
 sample: $(VENV)/.dev  ## train the bundled sample again
 	$(BIN)/python sample_weights/train.py

@@ -32,7 +32,35 @@ __all__ = [
 
 
 def load(path: str, **options: Any) -> Any:
-    """Open a weight file as a source: ``.info``, ``.tokenize(text)``, ``.run(…)``."""
+    """Open a weight file as a source, to have its q, k and v.
+
+    Parameters
+    ----------
+    path
+        .safetensors, .npz, .pt, a folder of .npy, or ``sample``, ``sample-8``, ``random``.
+    options
+        ``layer``, of a file that holds several; ``n_heads``, ``n_kv_heads``, where it does not say;
+        ``seed``, ``d_model``, ``d_k`` of random weights.
+
+    Returns
+    -------
+    source
+        ``.info`` says what it is, ``.tokenize(text)`` gives ``Tokens``, and
+        ``.run(tokens, layers, consume)`` hands one ``LayerHeads`` after the other to ``consume``.
+
+    Raises
+    ------
+    InputError, WeightsError
+        A file that cannot be read, or that holds no attention layer.
+
+    Examples
+    --------
+    >>> source = load("sample")
+    >>> found = []
+    >>> source.run(source.tokenize("teddy bear"), [0], found.append)
+    >>> found[0].q.shape
+    (1, 2, 64)
+    """
     from attnviz.runs.pipeline import open_source
 
     return open_source(weights=path, **options)

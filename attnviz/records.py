@@ -153,7 +153,10 @@ class LayerHeads:
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """Where attention came from; goes into every file as provenance (no paths, only names)."""
+    """Where attention came from; goes into every file as provenance (no paths, only names).
+
+    ``n_positions`` is how many tokens of a text the source can take; None where nothing bounds it.
+    """
 
     kind: str
     name: str
@@ -170,6 +173,7 @@ class SourceInfo:
     tokenizer_sha256: str = ""
     notices: tuple[str, ...] = ()
     n_vocab: int = 0
+    n_positions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,16 @@ html_title = "attnviz"
 html_show_sphinx = False
 html_copy_source = False
 myst_heading_anchors = 3
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 88
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
+napoleon_use_param = False  # types here are shapes: words such as layers are no names to link
 man_pages = [
     ("reference/commands", "attnviz", "a microscope for attention, in the terminal", "", 1)
 ]
 man_show_urls = False
+today = " "  # the man page bears its version, not the day it was built

@@ -74,7 +74,10 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def _command(path: tuple[str, ...], command: Any) -> str:
+    import typer
+
     name = " ".join(("attnviz", *path))
+    context = typer.Context(command, info_name=name)
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join(f"*{_escape(p.metavar or _metavar(p))}*" for p in arguments)
     lines = [_heading(name, "-"), f".. program:: {name}\n", f"``{name}`` [*OPTIONS*] {usage}\n"]
@@ -84,7 +87,7 @@ def _command(path: tuple[str, ...], command: Any) -> str:
             lines.append(f"*{_escape(_metavar(argument))}*\n   {_escape(argument.help)}\n")
     for option in command.params:
         if option.param_type_name == "option" and not option.hidden:
-            lines.append(_option(option))
+            lines.append(_option(option, context))
     lines.append(".. option:: -h, --help\n\n   Show this message and exit.\n")
     examples = [e.strip() for e in (command.epilog or "").splitlines() if e.startswith("  ")]
     if examples:
@@ -92,18 +95,10 @@ def _command(path: tuple[str, ...], command: Any) -> str:
     return "\n".join(lines)
 
 
-def _option(option: Any) -> str:
+def _option(option: Any, context: Any) -> str:
     names = ", ".join((*sorted(option.opts, key=len), *option.secondary_opts))
     value = "" if option.is_flag else f" <{_metavar(option)}>"
-    told = _escape(option.help or "")
-    default = option.show_default if isinstance(option.show_default, str) else option.default
-    if (
-        option.show_default
-        and default not in (None, "")
-        and default is not False
-        and not callable(default)
-    ):
-        told += f" [default: {_escape(str(default))}]"
+    told = _escape(" ".join(option.get_help_record(context)[1].split()))
     return f".. option:: {names}{value}\n\n   {told or 'See above.'}\n"
 
 
@@ -135,7 +130,7 @@ def schemas() -> str:
         parts.append(
             f"## {schema.get('$id', path.stem)}\n\n{told}\n\nFile: `attnviz/schemas/{path.name}`\n"
         )
-        rows = list(_fields(schema, schema, "", 0))
+        rows = list(_fields(schema, schema, "", 0, set()))
         if rows:
             parts.append("| field | type | meaning |\n|---|---|---|")
             parts += [f"| `{name}` | {kind} | {meaning} |" for name, kind, meaning in rows]
@@ -144,20 +139,28 @@ def schemas() -> str:
 
 
 def _fields(
-    whole: dict[str, Any], part: Any, above: str, depth: int
+    whole: dict[str, Any], part: Any, above: str, depth: int, seen: set[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Return name, type and meaning of the fields below a part, four levels down at most."""
-    part = _follow(whole, part)
-    if depth > 4:
+    """Return name, type and meaning of the fields below a part, through lists, maps and choices.
+
+    What several fields share (a ``$ref``) is written out below the first of them.
+    """
+    reference = part.get("$ref", "")
+    if depth > 6 or reference in seen:
         return
+    seen.update({reference} - {""})
+    part = _follow(whole, part)
     for name, field in part.get("properties", {}).items():
-        required = name in part.get("required", ())
-        field = _follow(whole, field)
-        shown = f"{above}{name}" + ("" if required else "?")
-        yield shown, _kind(whole, field), _cell(field.get("description", ""))
-        items = _follow(whole, field.get("items", {}))
-        yield from _fields(whole, field, f"{above}{name}.", depth + 1)
-        yield from _fields(whole, items, f"{above}{name}[].", depth + 1)
+        shown = f"{above}{name}" + ("" if name in part.get("required", ()) else "?")
+        told = _follow(whole, field)
+        yield shown, _kind(whole, told), _cell(told.get("description", ""))
+        yield from _fields(whole, field, f"{above}{name}.", depth + 1, seen)
+    for choice in (*part.get("oneOf", ()), *part.get("anyOf", ())):
+        yield from _fields(whole, choice, above, depth, seen)
+    if isinstance(part.get("items"), dict):
+        yield from _fields(whole, part["items"], f"{above.removesuffix('.')}[].", depth + 1, seen)
+    if isinstance(part.get("additionalProperties"), dict):
+        yield from _fields(whole, part["additionalProperties"], f"{above}*.", depth + 1, seen)
 
 
 def _follow(whole: dict[str, Any], part: Any) -> dict[str, Any]:

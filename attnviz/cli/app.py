@@ -53,8 +53,9 @@ app.command("doctor", cls=Command, epilog=doctor.EXAMPLES)(doctor.doctor)
 def _show_version(wanted: bool) -> None:
     if wanted:
         from attnviz import __version__
+        from attnviz.cli.terminal import write_stdout
 
-        typer.echo(f"attnviz {__version__}")
+        write_stdout(f"attnviz {__version__}\n")
         raise typer.Exit
 
 
@@ -67,4 +68,6 @@ def _root(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        from attnviz.cli.terminal import write_stdout
+
+        write_stdout(context.get_help() + "\n")

@@ -144,6 +144,7 @@ def batch(
         typer.Option(metavar="DIR", help="How far a batch is.", show_default=False),
     ] = None,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Send many texts through every head and write figures: Parquet or JSON lines.
@@ -202,12 +203,12 @@ def batch(
 
 def _run(request: Request, output: str, talk: g.Talk) -> Outcome:
     """Work it off, with progress; an interruption says how to go on."""
-    from attnviz.cli import report
-    from attnviz.cli.meter import Meter
+    from attnviz.cli import terminal
+    from attnviz.cli.progress import Meter
     from attnviz.errors import UsageError
     from attnviz.runs.batch import run_batch
 
-    meter = Meter(is_quiet=talk.quiet)
+    meter = Meter(quiet=talk.quiet)
 
     def notify(notice: str) -> None:
         if talk.strict:
@@ -215,16 +216,16 @@ def _run(request: Request, output: str, talk: g.Talk) -> Outcome:
         meter.say(notice)
 
     try:
-        outcome = run_batch(request, output, notify=notify, progress=meter.show)
+        outcome = run_batch(request, output, notify=notify, progress=meter)
     except (KeyboardInterrupt, SystemExit):
-        meter.end()
-        report.say(f"stopped: {meter.so_far()}; the same command continues in {output}")
+        meter.close()
+        terminal.say(f"stopped: {meter.so_far()}; the same command continues in {output}")
         raise
     finally:
-        meter.end()
+        meter.close()
     if not talk.quiet:
         for line in closing_lines(outcome, output):
-            report.say(line)
+            terminal.say(line)
     return outcome
 
 
@@ -276,7 +277,7 @@ def choose_report(path: str) -> str:
 def write_report(folder: str, path: str, talk: g.Talk) -> None:
     """Write how each head's figures are spread over the texts of a batch; replaces a file."""
     from attnviz import registry
-    from attnviz.cli import report
+    from attnviz.cli import terminal
     from attnviz.render import plain_html
     from attnviz.render.screen import Screen
     from attnviz.render.views import batch as view
@@ -288,11 +289,11 @@ def write_report(folder: str, path: str, talk: g.Talk) -> None:
     module = plain_html if kind == "html" else registry.load("formats", kind)
     write_atomic(path, module.render(document, Screen()).encode(), force=True)
     if not talk.quiet:
-        report.say(f"wrote {path}")
+        terminal.say(f"wrote {path}")
 
 
 def _show(document: Any, screen: Any) -> None:
     from attnviz import registry
-    from attnviz.cli.report import write_stdout
+    from attnviz.cli.terminal import write_stdout
 
     write_stdout(registry.load("formats", "table").render(document, screen))

@@ -73,6 +73,7 @@ def compare(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Compare the same word in two texts, or two heads, layers, models or files on one text.
@@ -81,7 +82,7 @@ def compare(
     made the difference, and the divergence of the rows in bits (0 equal, 1 nothing in common).
     """
     from attnviz.cli.emit import choose_format, emit, say_notices
-    from attnviz.cli.report import say
+    from attnviz.cli.terminal import say
 
     screen = look.screen(picture=picture)
     choose_format(target)

@@ -49,7 +49,7 @@ def _words(shell: str, environ: Mapping[str, str]) -> tuple[list[str], str]:
         if len(words) == 1:
             words = words[0].split()
         place = environ.get("COMP_CWORD", "")
-        at = int(place) if place.isdigit() else len(words)
+        at = int(place) if place.isdecimal() and len(place) < 10 else len(words)
         return words[1:at], words[at] if at < len(words) else ""
     line = environ.get("_TYPER_COMPLETE_ARGS", "")
     words = _split(line)[1:]
@@ -204,13 +204,11 @@ def _first(text: str | None) -> str:
 
 def complete() -> int:
     """Answer the shell that set the environment; print nothing else."""
-    import sys
-
     from typer.main import get_command
 
     from attnviz.cli.app import app
+    from attnviz.cli.terminal import write_stdout
 
     text, code = answer(get_command(app), os.environ)
-    if sys.stdout is not None:
-        sys.stdout.write(text)
+    write_stdout(text)
     return code

@@ -60,7 +60,7 @@ def cost(
 
 
 def _tell(row: Measured, talk: g.Talk) -> None:
-    from attnviz.cli import report
+    from attnviz.cli import terminal
 
     if not talk.quiet and row.seconds is not None:
-        report.say(f"{row.length:,} tokens, {row.method}: {row.seconds:.3g} s")
+        terminal.say(f"{row.length:,} tokens, {row.method}: {row.seconds:.3g} s")

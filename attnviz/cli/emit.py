@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from attnviz import registry
-from attnviz.cli import report
+from attnviz.cli import terminal
 from attnviz.cli.groups import Talk, Target
 from attnviz.errors import UsageError
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document
+from attnviz.render.shapes import Document, Matrix
+
+_MANY_NUMBERS = 1_000_000
 
 
 def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None:
@@ -26,11 +28,14 @@ def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None
         Unknown format or ending, a binary format for stdout, an existing file without force.
     """
     name, module = choose_format(target)
+    n_numbers = _count_numbers(document)
+    if not (module.IS_BINARY or talk.quiet) and n_numbers > _MANY_NUMBERS:
+        terminal.say(f"writing {n_numbers:,} numbers as text; -o NAME.npz is quicker and smaller")
     if target.output is None:
         if module.IS_BINARY:
             suffix = module.SUFFIXES[0]
             raise UsageError(f"--format {name} is binary: write it to a file, -o NAME{suffix}")
-        report.write_stdout(module.render(document, screen))
+        terminal.write_stdout(module.render(document, screen))
         return
     from attnviz.runs.store import write_atomic
 
@@ -45,7 +50,12 @@ def emit(document: Document, target: Target, screen: Screen, talk: Talk) -> None
     data = content if module.IS_BINARY else content.encode()
     write_atomic(Path(target.output), data, force=target.force)
     if not talk.quiet:
-        report.say(f"wrote {target.output}")
+        terminal.say(f"wrote {target.output}")
+
+
+def _count_numbers(document: Document) -> int:
+    matrices = [shape.values for shape in document.shapes if isinstance(shape, Matrix)]
+    return sum(len(rows) * len(rows[0]) for rows in matrices if len(rows))
 
 
 def choose_format(target: Target) -> tuple[str, Any]:
@@ -79,4 +89,4 @@ def say_notices(notices: Sequence[str], talk: Talk) -> None:
         raise UsageError(f"{notices[0]} (--strict)")
     if not talk.quiet:
         for notice in notices:
-            report.say(notice)
+            terminal.say(notice)

@@ -22,6 +22,7 @@ def explain(
     target: g.Target,
     look: g.Look,
     full: o.FullOption = False,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Show every number from a text to the output of its heads.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,6 +36,7 @@ def generate(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Let a model write on; a row per new token shows where it looked.
@@ -71,15 +71,16 @@ class Live:
     """A line per token as it is written, on stderr, where that is a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self.is_on = not quiet and sys.stderr is not None and sys.stderr.isatty()
+        from attnviz.cli import terminal
+
+        self.is_on = not quiet and terminal.is_terminal(terminal.stderr())
 
     def show(self, tokens: Tokens, weights: Any) -> None:
         """Say which token was written, and where its query looked most."""
-        from attnviz.cli.report import write_stderr
+        from attnviz.cli.terminal import write_line
 
         best = sorted(range(len(weights)), key=lambda key: -float(weights[key]))[:3]
         looked = ", ".join(
             f"{tokens.labels[key]} {100 * float(weights[key]):.0f} %" for key in best
         )
-        write_stderr(f"{tokens.labels[-1]}  ← {looked}")
-        write_stderr("\n")
+        write_line(f"{tokens.labels[-1]}  ← {looked}")

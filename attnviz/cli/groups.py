@@ -51,7 +51,7 @@ class Place:
 
     def settings(self, talk: Talk) -> dict[str, Any]:
         """Return everything but the text, by the names that ``runs`` takes."""
-        from attnviz.cli.report import say
+        from attnviz.cli.terminal import say
 
         own = {f.name for f in fields(TextInput)}
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
@@ -106,6 +106,20 @@ class Talk:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a run may take."""
+
+    max_memory: o.MaxMemoryOption = None
+
+    def begin(self) -> None:
+        """Have the operating system keep this process, and its children, within the bounds."""
+        if self.max_memory is not None:
+            from attnviz.memory import limit_own
+
+            limit_own(self.max_memory)
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """How a picture is made."""
 
@@ -146,7 +160,7 @@ class Look:
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command whose groups are spread into single options, in the order written.
 
-    Errors of a mistaken command (two options of one name) show at import.
+    A group that has ``begin`` is begun before the command's own work. Errors of a mistaken command (two options of one name) show at import.
     """
     hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
@@ -173,6 +187,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     def spread(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
+            if hasattr(group, "begin"):
+                given[name].begin()
         command(**given)
 
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -43,6 +43,7 @@ def heads(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Rank every head by patterns: previous token, first token, induction, rare token, and more.

@@ -40,6 +40,7 @@ def heatmap(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Draw a token by token picture of any stage.

@@ -243,6 +243,13 @@ BudgetOption = Annotated[
     float,
     typer.Option("--budget", metavar="MB", min=0.1, max=1000, help="The most a page may take."),
 ]
+MaxMemoryOption = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        "--max-memory", metavar="GB", help="Take no more; what would need it is refused first.",
+        show_default=False,
+    ),
+]  # fmt: skip
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 

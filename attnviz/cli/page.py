@@ -29,6 +29,7 @@ def page(
     force: o.ForceOption = False,
     compact: o.CompactOption = False,
     budget: o.BudgetOption = 64.0,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Write one self-contained page with all layers and heads: heatmap, links, grid, neurons.
@@ -36,7 +37,7 @@ def page(
     The file asks for nothing from anywhere and opens from disk. It carries q and k; the page
     computes scores, mask and softmax itself, so it grows with the text, not with its square.
     """
-    from attnviz.cli import report
+    from attnviz.cli import terminal
     from attnviz.cli.emit import say_notices
     from attnviz.errors import UsageError
 
@@ -69,4 +70,4 @@ def page(
     if not talk.quiet:
         parity = stack.checks.get("parity")
         told = "" if parity is None else f"; equal to the model's own output within {parity:.1e}"
-        report.say(f"wrote {output} ({len(content) / 1e6:.1f} MB){told}")
+        terminal.say(f"wrote {output} ({len(content) / 1e6:.1f} MB){told}")

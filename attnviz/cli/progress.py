@@ -1,67 +1,113 @@
-"""One line on stderr that says how far long work is and how long it will still take.
+"""One line on stderr that says how far long work is: drawn over itself on a terminal, now and then elsewhere.
 
-What lives here: the line. What does not: work, or results.
+What lives here: the line and its pace. What does not: work, counting (``runs``), results.
 """
 
 from __future__ import annotations
 
-import sys
+import shutil
 import time
+from typing import TYPE_CHECKING
 
-from attnviz.cli import report
+from attnviz.cli import terminal
+from attnviz.render.amounts import say_time
+
+if TYPE_CHECKING:
+    from attnviz.runs.batch import Progress as BatchProgress
 
 _FIRST_S = 2.0
-_TERMINAL_S, _PIPE_S = 0.2, 15.0
+_TERMINAL_S, _PIPE_S = 0.2, 10.0
 
 
-class Progress:
-    """Call it with (done, in all); it speaks after two seconds, then now and then.
+class Line:
+    """Call ``show`` as often as you like; it draws after two seconds, then now and then."""
 
-    On a terminal the line is written over; in a pipe there is a new line every 15 seconds.
-    """
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._is_terminal = terminal.is_terminal(terminal.stderr())
+        self._is_drawn = False
+        self._next_at = time.monotonic() + _FIRST_S
 
-    def __init__(self, what: str, *, quiet: bool = False) -> None:
-        self.what, self.quiet = what, quiet
-        self.first: tuple[float, int] | None = None
-        self.next_at = 0.0
-        self.is_terminal = sys.stderr is not None and sys.stderr.isatty()
-        self.is_shown = False
+    @property
+    def is_due(self) -> bool:
+        """Tell whether it is time to show something again."""
+        return not self.quiet and time.monotonic() >= self._next_at
 
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if self.first is None:  # what came before the work is not its pace
-            self.first, self.next_at = (now, done), now + _FIRST_S
-        if self.quiet or now < self.next_at or not self.first[1] < done < total:
+    def show(self, line: str) -> None:
+        """Show where the work is, if that is due."""
+        if not self.is_due:
             return
-        self.next_at = now + (_TERMINAL_S if self.is_terminal else _PIPE_S)
-        left = (now - self.first[0]) * (total - done) / (done - self.first[1])
-        line = f"{self.what}: {100 * done // total} %, {duration(left)} left"
-        if self.is_terminal:
-            sys.stderr.write(f"\r\x1b[Kattnviz: {line}")
-            sys.stderr.flush()
-            self.is_shown = True
+        self._next_at = time.monotonic() + (_TERMINAL_S if self._is_terminal else _PIPE_S)
+        if self._is_terminal:
+            width = max(10, shutil.get_terminal_size().columns - 1)
+            self._is_drawn = terminal.draw(line[:width])
         else:
-            report.say(line)
+            terminal.say(line)
+
+    def say(self, message: str) -> None:
+        """Print a notice on a line of its own, without tearing the one drawn."""
+        if not self.quiet:
+            self.close()
+            terminal.say(message)
 
     def close(self) -> None:
         """Take the line away."""
-        if self.is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self.is_shown = False
+        if self._is_drawn:
+            terminal.erase()
+            self._is_drawn = False
 
 
-def duration(seconds: float) -> str:
-    """Return a time as a person says it.
+class Progress(Line):
+    """Call it with (done, in all): it tells the share done and the time left."""
+
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
+        self._what = what
+        self._first: tuple[float, int] | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self._first is None:  # what came before the work is not its pace
+            self._first, self._next_at = (now, done), now + _FIRST_S
+        started, before = self._first
+        if self.is_due and before < done < total:
+            left = (now - started) * (total - done) / (done - before)
+            self.show(f"{self._what}: {100 * done // total} %, {say_time(left)} left")
+
+
+class Meter(Line):
+    """A batch's: show it the state after every shard."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
+        self._last: BatchProgress | None = None
+
+    def __call__(self, now: BatchProgress) -> None:
+        self._last = now
+        if now.texts < now.n_texts:
+            self.show(batch_line(now))
+
+    def so_far(self) -> str:
+        """Return how many texts are safe, in words."""
+        if self._last is None:
+            return "no shard of this run is complete yet"
+        return f"{self._last.texts:,} of {self._last.n_texts:,} texts are complete"
+
+
+def batch_line(now: BatchProgress) -> str:
+    """Return one line: how far, how long still, how fast; what matters most stands first.
 
     Examples
     --------
-    >>> duration(0.4), duration(75), duration(9000)
-    ('1 s', '1 min 15 s', '2 h 30 min')
+    >>> from attnviz.runs.batch import Progress
+    >>> batch_line(Progress(500, 2000, 1, 0, rate=250.0, left_s=6.0))
+    '25 %, 6.0 s left, 1 failed, 250 texts/s, 500 of 2,000'
     """
-    whole = max(1, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    parts = [f"{100 * now.texts // now.n_texts} %"]
+    if now.left_s is not None:
+        parts.append(f"{say_time(now.left_s)} left")
+    if now.failed:
+        parts.append(f"{now.failed:,} failed")
+    if now.rate:
+        parts.append(f"{now.rate:,.0f} texts/s" if now.rate >= 10 else f"{now.rate:.2g} texts/s")
+    return ", ".join((*parts, f"{now.texts:,} of {now.n_texts:,}"))

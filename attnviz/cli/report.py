@@ -1,19 +1,18 @@
-"""The only way to the terminal: results to stdout, everything else to stderr, exit codes.
+"""A run from its arguments to its exit code: every way it can end, and what is said then.
 
-What lives here: streams, their width, colours and encoding; errors as one line; signals. What
-does not: what is shown (``render``) or computed.
+What lives here: errors as one line, the parser's among them; what a screen can show. What does
+not: the streams themselves (``terminal``), what is shown (``render``) or computed.
 """
 
 from __future__ import annotations
 
-import codecs
 import errno
 import os
-import signal
-import sys
-from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from attnviz import memory
+from attnviz.cli import terminal
+from attnviz.cli.terminal import say, say_error
 from attnviz.errors import AttnvizError, ResourceError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +21,11 @@ if TYPE_CHECKING:
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
-EXIT_TERMINATED = 143
+ENDINGS = {
+    130: "interrupted",
+    143: "ended by SIGTERM",
+    129: "ended by SIGHUP: the terminal is gone",
+}
 _DASH_HINT = 'a text that starts with a dash goes after --, as in: attnviz explain -- "-4 degrees"'
 
 
@@ -30,33 +33,43 @@ def run_guarded(arguments: list[str]) -> int:
     """Run the command line and return its exit code; no traceback without ``--debug``."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # same bytes whatever the machine; half the CPU time
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    signal.signal(signal.SIGTERM, _terminate)
+    from attnviz.cli.signals import listening
+
+    with terminal.guarded(), listening():
+        return _run_to_the_end(arguments)
+
+
+def _run_to_the_end(arguments: list[str]) -> int:
+    """Run, and turn every way to end into an exit code."""
     try:
         code = _run(arguments)
-        flush_stdout()
+        terminal.flush_stdout()
         return code
-    except BrokenPipeError:
+    except terminal.ReaderLeft:
         return _leave_quietly()
     except KeyboardInterrupt:
-        say_error("interrupted")
+        say_error(ENDINGS[EXIT_INTERRUPTED])
         return EXIT_INTERRUPTED
     except SystemExit as leave:
+        if leave.code in ENDINGS:
+            say_error(ENDINGS[leave.code])
         return leave.code if isinstance(leave.code, int) else 0 if leave.code is None else 1
     except AttnvizError as fault:
         say_error(str(fault))
         _say_traceback(arguments)
         return fault.exit_code
-    except MemoryError:
-        say_error("out of memory: give a shorter text, fewer heads, or close other programs")
-        return ResourceError.exit_code
-    except OSError as fault:
-        return _report_os_error(fault, arguments)
-    except Exception as fault:
+    except BaseException as fault:  # a panic of a native library is no Exception
+        if memory.is_exhausted(fault):
+            return _report_no_memory()
+        if isinstance(fault, OSError):
+            return _report_os_error(fault, arguments)
         say_error(
             f"a bug of attnviz: {type(fault).__name__}: {fault}; please report it (--debug shows where)"
         )
         _say_traceback(arguments)
         return EXIT_BUG
+    finally:
+        memory.lift_limit()
 
 
 def _run(arguments: list[str]) -> int:
@@ -70,11 +83,8 @@ def _run(arguments: list[str]) -> int:
         from attnviz.cli.complete import complete
 
         return complete()
-    if sys.stdout is None:
+    if terminal.stdout() is None:
         raise ResourceError("standard output is closed: there is nowhere to write the result")
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
     given = [decode_argument(a, i) for i, a in enumerate(arguments, start=1)]
     root = get_command(app)
     settings = _settings(root, given)
@@ -95,6 +105,8 @@ def _run(arguments: list[str]) -> int:
         raise KeyboardInterrupt from None
     except typer.TyperException as fault:
         raise UsageError(_parser_message(fault, arguments)) from None
+    if code == EXIT_INTERRUPTED:  # what the parser makes of Ctrl-C
+        raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
 
@@ -148,9 +160,11 @@ def decode_argument(argument: str, place: int) -> str:
     """
     if argument.isascii():
         return argument
-    raw = os.fsencode(argument)
     try:
+        raw = os.fsencode(argument)
         return raw.decode("utf-8")
+    except UnicodeEncodeError:  # from no byte at all: halves of characters, as Windows has them
+        return argument
     except UnicodeDecodeError as fault:
         if not any(0xDC80 <= ord(c) <= 0xDCFF for c in argument):
             return argument
@@ -158,53 +172,6 @@ def decode_argument(argument: str, place: int) -> str:
             f"argument {place} is not UTF-8: byte 0x{raw[fault.start]:02X} at position {fault.start}; "
             "type it in UTF-8, or put it into a file and convert that with iconv -t UTF-8"
         ) from None
-
-
-def write_stdout(text: str) -> None:
-    """Write a result, escaping what the stream's encoding cannot carry."""
-    sys.stdout.write(text)
-
-
-def flush_stdout() -> None:
-    """Make sure that everything arrived: a full disk must not end with exit code 0."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
-
-
-def write_stderr(text: str) -> None:
-    """Write a piece of a line to stderr, made visible; a line break of ours passes."""
-    from attnviz.render.tokens import visible
-
-    if sys.stderr is None:
-        return
-    try:
-        sys.stderr.write(text if text == "\n" else visible(text, stream_encoding(sys.stderr)))
-        sys.stderr.flush()
-    except OSError:
-        pass
-
-
-def say(message: str) -> None:
-    """Write one line of notice to stderr, made visible."""
-    _say(message, "")
-
-
-def say_error(message: str) -> None:
-    """Write one line of error to stderr, made visible."""
-    _say(message, "error: ")
-
-
-def _say(message: str, kind: str) -> None:
-    from attnviz.render.tokens import visible
-
-    if sys.stderr is None:
-        return
-    try:
-        shown = visible(message, stream_encoding(sys.stderr))
-        sys.stderr.write(f"attnviz: {kind}{shown}\n")
-        sys.stderr.flush()
-    except OSError:
-        pass
 
 
 def make_screen(
@@ -222,20 +189,22 @@ def make_screen(
     """
     from attnviz.render.screen import Screen
 
-    target = stream or sys.stdout
+    target = stream or terminal.stdout()
+    assert target is not None
     return Screen(
         width=width or _width_of(target),
         colors=_colors_of(target, color),
-        encoding=stream_encoding(target),
+        encoding=terminal.encoding_of(target),
         precision=precision,
         full_vectors=full_vectors,
+        is_terminal=terminal.is_terminal(target),
     )
 
 
 def _width_of(stream: TextIO) -> int | None:
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns) > 0:
-        return int(columns)
+    if columns.isascii() and columns.isdigit() and int(columns[:9]) > 0:
+        return int(columns[:9])
     if not stream.isatty():
         return None
     try:
@@ -259,12 +228,11 @@ def _colors_of(stream: TextIO, choice: str) -> ColorSystem:
     return "256" if "256" in environment.get("TERM", "") else "standard"
 
 
-def stream_encoding(stream: TextIO) -> str:
-    """Return the canonical name of a stream's encoding; ascii where it is unknown."""
-    try:
-        return codecs.lookup(stream.encoding or "ascii").name
-    except LookupError:
-        return "ascii"
+def _report_no_memory() -> int:
+    cure = memory.cure()
+    memory.lift_limit()  # the way out takes some, too
+    say_error(f"out of memory: give a shorter text or fewer heads, or {cure}")
+    return ResourceError.exit_code
 
 
 def _report_os_error(fault: OSError, arguments: list[str]) -> int:
@@ -275,23 +243,14 @@ def _report_os_error(fault: OSError, arguments: list[str]) -> int:
         say_error(f"{fault.strerror or fault}: {fault.filename or 'a file'}")
         code = 3
     _say_traceback(arguments)
-    _drop_stdout()
+    terminal.drop_stdout()
     return code
 
 
 def _leave_quietly() -> int:
     """End without a word when the reader of our output has gone: that is no error."""
-    _drop_stdout()
+    terminal.drop_stdout()
     return 0
-
-
-def _drop_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's own last flush cannot fail."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-    except (OSError, ValueError, AttributeError):
-        pass
 
 
 def _say_traceback(arguments: list[str]) -> None:
@@ -302,7 +261,3 @@ def _say_traceback(arguments: list[str]) -> None:
 
     for line in traceback.format_exc().splitlines():
         say(line)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(EXIT_TERMINATED)

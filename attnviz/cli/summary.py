@@ -34,6 +34,7 @@ def summary(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Say where each head looks, how widely and how far, for a text of any length.
@@ -94,14 +95,14 @@ def stream_text(text: str, settings: dict[str, Any], talk: g.Talk, **how: Any) -
 
 
 def _announce(work: Work, talk: g.Talk) -> None:
-    from attnviz.cli import report
-    from attnviz.cli.progress import duration
+    from attnviz.cli import terminal
+    from attnviz.render.amounts import say_time
 
     if talk.quiet or work.seconds < _SLOW_S:
         return
     heads = work.n_layers * work.n_heads
-    report.say(
+    terminal.say(
         f"{work.n_tokens:,} tokens, {heads} head{'' if heads == 1 else 's'}: "
         f"{2 * work.multiply_adds:.1e} operations, {work.memory_bytes / 1e6:,.0f} MB, "
-        f"about {duration(work.seconds)}"
+        f"about {say_time(work.seconds)}"
     )

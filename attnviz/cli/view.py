@@ -30,6 +30,7 @@ def view(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Show links, the grid of all heads, one score by dimension, or entropy.

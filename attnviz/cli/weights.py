@@ -111,7 +111,7 @@ def _publish(
     force: bool,
     quiet: bool,
 ) -> None:
-    from attnviz.cli.report import say
+    from attnviz.cli.terminal import say
     from attnviz.runs.store import write_atomic, write_folder_atomic
     from attnviz.sources.files import plan_content
 

@@ -206,7 +206,7 @@ class Comparison:
     @property
     def largest_bits(self) -> float:
         """The largest mean divergence of any head shown, in bits."""
-        return float(np.asarray(self.bits).mean(axis=-1).max(initial=0.0))
+        return float(np.asarray(self.bits).mean(axis=-1).max())
 
 
 def compare_traces(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from attnviz import memory
 from attnviz.errors import ResourceError, UsageError
 from attnviz.registry import no_such_choice
 
@@ -169,17 +170,16 @@ def thread_facts() -> dict[str, int | str]:
 
 
 def free_memory_bytes(device: torch.device) -> int | None:
-    """Return the memory a device can still give, in bytes; None where nobody says.
+    """Return the memory of a device that a plan may count on, in bytes; None where nobody says.
 
-    On a CPU the smallest of what the machine, the control group and the address space allow.
+    On a CPU a part of what is free (``memory.room_bytes``).
     """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type == "mps":
         limit = torch.mps.recommended_max_memory()
         return max(0, int(limit - torch.mps.driver_allocated_memory()))
-    rooms = (_machine_room_bytes(), _group_room_bytes(), _address_room_bytes())
-    return min((room for room in rooms if room is not None), default=None)
+    return memory.room_bytes()
 
 
 def cache_bytes(level: int = 3) -> int:
@@ -199,50 +199,5 @@ def cache_bytes(level: int = 3) -> int:
     return max(found, 2**16)
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error means "no memory"; on a CPU torch says so in a plain RuntimeError."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
 def _has_mps() -> bool:
     return bool(torch.backends.mps.is_available())
-
-
-def _machine_room_bytes() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
-
-
-def _group_room_bytes() -> int | None:
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        try:
-            return max(0, int(Path(limit).read_text()) - int(Path(used).read_text()))
-        except (OSError, ValueError):  # not there, or "max": no limit
-            continue
-    return None
-
-
-def _address_room_bytes() -> int | None:
-    try:
-        import resource
-
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit == resource.RLIM_INFINITY:
-            return None
-        used_pages = int(Path("/proc/self/statm").read_text().split()[0])
-        return max(0, limit - used_pages * resource.getpagesize())
-    except (ImportError, OSError, ValueError):
-        return None

@@ -12,12 +12,16 @@ path as half of each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from attnviz.records import Array, RunInfo, SourceInfo, Tokens
+
+Block: TypeAlias = tuple[tuple[int, int], Array]
+"""Some queries, half-open, and the mean of the heads' weights for them."""
 
 HONEST = "Attention shows where information was read, not why the model answered."
 
@@ -95,7 +99,7 @@ def rollout(layers: Sequence[Array], *, residual: float = 0.5) -> Array:
 
 
 def rollout_rows(
-    rows: Array, layers: Sequence[Callable[[Array], Array]], *, residual: float = 0.5
+    rows: Array, layers: Sequence[Callable[[], Iterable[Block]]], *, residual: float = 0.5
 ) -> Array:
     """Return some rows of ``rollout`` at any length: nothing L × L is held.
 
@@ -103,17 +107,22 @@ def rollout_rows(
     ----------
     rows : (R, L) float; ``np.eye(L)[queries]`` for some queries
     layers
-        First layer first; each a function that returns ``r @ W̄`` for (R, L) rows, W̄ the mean of
-        the layer's heads.
+        First layer first; each a function that gives, block by block, ``(first, end)`` and the
+        mean of the layer's heads for those queries, (end − first, L).
 
     Returns
     -------
     (R, L) float64
     """
     found = np.asarray(rows, np.float64)
-    for through in reversed(layers):
-        found = (1 - residual) * through(found) + residual * found
-        found = found / found.sum(axis=-1, keepdims=True)
+    for blocks in reversed(layers):
+        passed = np.zeros_like(found)
+        for (first, end), mean in blocks():
+            total = (1 - residual) * mean.sum(axis=-1) + residual
+            part = found[:, first:end] / total
+            passed += (1 - residual) * (part @ mean)
+            passed[:, first:end] += residual * part
+        found = passed
     return found
 
 

@@ -17,6 +17,7 @@ from attnviz.core.products import can_pack
 from attnviz.core.reach import mean_reach
 from attnviz.core.summary import FIGURES
 from attnviz.errors import ResourceError, UsageError
+from attnviz.memory import compare, cure
 from attnviz.records import LayerHeads
 from attnviz.registry import no_such_choice
 
@@ -110,8 +111,8 @@ def plan_stream(
     room = free_memory_bytes(device)
     if room is not None and work_bytes > room:
         raise ResourceError(
-            f"streaming {n_keys} keys needs {work_bytes / 2**20:,.0f} MiB in blocks of {rows} rows,"
-            f" and {room / 2**20:,.0f} MiB are free: ask for fewer figures or for smaller blocks"
+            f"streaming {n_keys} keys in blocks of {rows} rows {compare(work_bytes, room)}: "
+            f"ask for fewer figures, or {cure()}"
         )
     n_heads = heads.n_heads if subset is None else len(subset)
     multiply_adds = int(n_heads * reach * n_queries * (heads.d_k + heads.d_v))

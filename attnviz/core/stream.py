@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import torch
 
-from attnviz.core.device import describe_device, dtype_name, full_float32, is_out_of_memory
+from attnviz.core.device import describe_device, dtype_name, full_float32
 from attnviz.core.heads import check_shapes, place_heads, select_heads
 from attnviz.core.job import Job, Rows, not_finite, prepare
 from attnviz.core.panels import Panel
@@ -30,6 +30,7 @@ from attnviz.core.products import Products
 from attnviz.core.summary import FIGURES, LayerSummary
 from attnviz.core.sums import Distance, First, Links, Pooled, Received, Sums
 from attnviz.errors import ResourceError, UsageError
+from attnviz.memory import is_exhausted
 from attnviz.records import LayerHeads, Span
 
 Progress = Callable[[int, int], None]
@@ -189,7 +190,7 @@ def _stream_head(
             sums = _run_blocks(job, plan, make, links, counter, keeps=keeps, n_threads=n_threads)
             return _collect(job, sums, links), plan
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
+            if not is_exhausted(error):
                 raise
         # outside the except: the error's traceback holds the tensors that filled the memory
         if plan.n_rows <= _FEWEST_ROWS:

@@ -127,7 +127,21 @@ class LayerSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A text of any length, streamed: the figures of every asked-for layer, and their origin."""
+    """A text of any length, streamed: the figures of every asked-for layer, and their origin.
+
+    Parameters
+    ----------
+    tokens, key_tokens
+        The text's tokens, L of them; those along the keys where they differ (cross attention).
+    source, run
+        Where the attention comes from, and how it was computed.
+    by_layer
+        One ``LayerSummary`` per layer: arrays by head, and by query or key.
+    checks
+        ``parity``: the largest difference from a model's own output.
+    notices
+        What the user should know: text changed, device replaced.
+    """
 
     tokens: Tokens
     source: SourceInfo

@@ -83,6 +83,8 @@ class Screen:
         Show vectors whole instead of by their first and last entries.
     paper
         What a picture is drawn on.
+    is_terminal
+        Somebody looks at it: not even a line break of a token may act there.
     """
 
     width: int | None = None
@@ -91,9 +93,12 @@ class Screen:
     precision: int = 4
     full_vectors: bool = False
     paper: Paper = field(default_factory=Paper)
+    is_terminal: bool = False
 
     def house(self, text: str) -> str:
         """Return our own text in characters that the encoding carries (√ becomes sqrt)."""
+        if not text.isprintable():  # no text of ours is: a name must have slipped in
+            text = visible(text)
         if self.encoding == "utf-8" or text.isascii():
             return text
         spelled = "".join(char if self.can(char) else _SPELLED.get(char, char) for char in text)

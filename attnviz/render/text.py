@@ -7,7 +7,7 @@ blocks of columns. What does not: borders, colours and escapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,6 +100,8 @@ def matrix_grid(matrix: Matrix, screen: Screen) -> Grid:
         else:
             header.append(f"[{column}]")
     rows, shares = [], []
+    numbers = values.tolist()  # one by one out of an array is ten times as slow
+    hidden = None if matrix.hidden is None else np.asarray(matrix.hidden, bool).tolist()
     lengths = np.sqrt((values**2).sum(axis=1)) if matrix.is_vectors else None
     write_length = number_writer(lengths, screen.precision) if lengths is not None else None
     for i in range(n_rows):
@@ -110,8 +112,8 @@ def matrix_grid(matrix: Matrix, screen: Screen) -> Grid:
                 cells.append(screen.house("…"))
                 colors.append(None)
                 continue
-            is_hidden = matrix.hidden is not None and bool(matrix.hidden[i, column])
-            number = float(values[i, column])
+            is_hidden = hidden is not None and hidden[i][column]
+            number = numbers[i][column]
             cells.append(hidden_mark if is_hidden and number == 0 else screen.house(write(number)))
             colors.append(number if matrix.scale == "weights" and not is_hidden else None)
         if write_length is not None and lengths is not None:
@@ -185,8 +187,6 @@ def column_blocks(
     max_label
         Widest label; longer ones are cut with an ellipsis. Default: a third of the width.
     """
-    from rich.cells import cell_len
-
     if screen.width is None:
         return [grid]
     ellipsis = screen.house("…")
@@ -202,7 +202,7 @@ def column_blocks(
         for r in grid.rows
     )
     widths = [
-        max(cell_len(header[i]), *(cell_len(row[i]) for row in rows), 1) for i in range(len(header))
+        max(_width(header[i]), *(_width(row[i]) for row in rows), 1) for i in range(len(header))
     ]
     fixed = edge + sum(widths[:n_keys]) + gap * (n_keys - 1)
     blocks: list[list[int]] = []
@@ -227,6 +227,34 @@ def column_blocks(
         )
         for block in blocks
     ]
+
+
+def padded(grid: Grid) -> tuple[list[int], Iterator[list[str]]]:
+    """Return the display width of every column, and the lines of cells filled up to it.
+
+    The header is the first line; numbers stand at the right of their column.
+    """
+    lines = (grid.header, *grid.rows)
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+
+    def fill() -> Iterator[list[str]]:
+        for line in lines:
+            cells = []
+            for cell, width, is_right in zip(line, widths, grid.is_right, strict=True):
+                blank = " " * (width - _width(cell))
+                cells.append(blank + cell if is_right else cell + blank)
+            yield cells
+
+    return widths, fill()
+
+
+def _width(cell: str) -> int:
+    """Return how many columns of a terminal a cell takes; plain characters need no library."""
+    if cell.isascii():
+        return len(cell)
+    from rich.cells import cell_len
+
+    return cell_len(cell)
 
 
 def _pick(items: Sequence[Any], places: list[int]) -> tuple[Any, ...]:

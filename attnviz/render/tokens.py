@@ -67,8 +67,6 @@ def visible(text: str, encoding: str = "utf-8") -> str:
 
 def encodable(text: str, encoding: str) -> str:
     r"""Spell out what an encoding cannot carry, as ``\xe9``, ``\u732b`` or ``\U0001f9f8``."""
-    if encoding == "utf-8" or text.isascii():
-        return text
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 

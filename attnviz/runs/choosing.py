@@ -13,6 +13,7 @@ import numpy as np
 
 from attnviz.errors import ResourceError
 from attnviz.records import HeadChoice, LayerHeads
+from attnviz.runs.limits import check_dense_size, fitting_cells
 from attnviz.runs.opening import Opened
 from attnviz.runs.requests import choose_heads, choose_layers
 from attnviz.runs.words import group_words, join_tokens, pool
@@ -109,6 +110,7 @@ def rank(
             f"{n_queries} tokens, {len(layers)} layers and {len(heads)} heads make {cells} cells: "
             "too many to find the most telling head; choose with --layer N --head N"
         )
+    check_dense_size(n_queries, n_keys, 1)
     groups = (group_words(opened.queries), group_words(opened.keys)) if words else None
     queries, keys = opened.queries, opened.keys
     if groups is not None:
@@ -127,7 +129,7 @@ def rank(
         room -= sum(int(np.prod(part.shape)) for part in (found.q, found.k, found.v))
         if room >= 0:
             kept[found.layer] = found
-        step = max(1, _AT_ONCE_CELLS // (n_queries * n_keys))
+        step = max(1, fitting_cells(_AT_ONCE_CELLS) // (n_queries * n_keys))
         for first in range(0, len(heads), step):
             some = tuple(heads[first : first + step])
             narrowed, places = narrow(found, some)

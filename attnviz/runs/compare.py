@@ -58,6 +58,14 @@ def compare(
         of different numbers of heads.
     InputError
         A text, file or model that cannot be read.
+
+    Examples
+    --------
+    >>> found = compare("the bear ate honey", "I cannot bear the noise", token="bear")
+    >>> found.weights_a.shape  # layers, heads, rows compared, keys of either text
+    (1, 1, 1, 7)
+    >>> bool(found.x_cosine[0, 0] > 0.999 and found.z_cosine[0, 0, 0] < 0.1)
+    True
     """
     if align not in ALIGNMENTS:
         raise UsageError(f"--align {align} does not exist: choose from {', '.join(ALIGNMENTS)}")

@@ -6,18 +6,18 @@ not: the product (``core.flow``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from attnviz import __version__
-from attnviz.core.flow import RolloutRows, rollout_rows
+from attnviz.core.flow import Block, RolloutRows, rollout_rows
 from attnviz.core.rectangle import rectangle
 from attnviz.errors import UsageError
-from attnviz.records import Array, LayerHeads, RunInfo
-from attnviz.runs.opening import open_text
+from attnviz.records import LayerHeads, RunInfo
+from attnviz.runs.opening import Origin, open_text
 from attnviz.runs.requests import find_tokens
 
 _ROWS = 256
@@ -28,7 +28,8 @@ def stream_rollout(
     token: Sequence[str],
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    **options: Any,
+    layer: str | int | None = None,
+    **origin: Unpack[Origin],
 ) -> RolloutRows:
     """Compute the rollout of some tokens, row by row.
 
@@ -38,7 +39,7 @@ def stream_rollout(
         Words or indices of the last layer's tokens.
     progress
         Told how many of how many blocks are done.
-    options
+    layer, origin
         As of ``open_text``.
 
     Notes
@@ -50,7 +51,7 @@ def stream_rollout(
     UsageError
         Cross attention, or a token that is not there.
     """
-    opened = open_text(text, **options)
+    opened = open_text(text, layer=layer, **origin)
     if opened.key_tokens is not None:
         raise UsageError("rollout is about self attention: queries and keys differ here")
     queries = find_tokens(opened.tokens, token)
@@ -60,20 +61,20 @@ def stream_rollout(
     total = len(found) * n_heads * -(-n // _ROWS)
     done = 0
 
-    def through(layer: LayerHeads, rows_RL: Array) -> Array:
+    def blocks(layer: LayerHeads) -> Iterator[Block]:
         nonlocal done
-        passed = np.zeros_like(rows_RL)
-        for head in range(n_heads):
-            for first in range(0, n, _ROWS):
-                span = (first, min(n, first + _ROWS))
-                passed += rows_RL[:, slice(*span)] @ rectangle(layer, head, rows=span, keys=(0, n))
+        for first in range(0, n, _ROWS):
+            span = (first, min(n, first + _ROWS))
+            mean = np.zeros((span[1] - span[0], n))
+            for head in range(n_heads):
+                mean += rectangle(layer, head, rows=span, keys=(0, n))
                 done += 1
                 progress(done, total)
-        return passed / n_heads
+            yield span, mean / n_heads
 
     start = np.zeros((len(queries), n))
     start[np.arange(len(queries)), list(queries)] = 1.0
-    flow = rollout_rows(start, [partial(through, layer) for layer in found])
+    flow = rollout_rows(start, [partial(blocks, layer) for layer in found])
     computing = opened.computing
     return RolloutRows(
         opened.tokens,

@@ -16,8 +16,9 @@ from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, Tokens, Trace
 from attnviz.runs import choosing
 from attnviz.runs.heads import cut_tokens
+from attnviz.runs.limits import check_dense_size
 from attnviz.runs.opening import Opened, open_place
-from attnviz.runs.pipeline import check_dense_size, gather
+from attnviz.runs.pipeline import gather
 
 MAX_NEW = 4096
 

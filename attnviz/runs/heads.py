@@ -6,6 +6,7 @@ What lives here: running texts, random repeated tokens, averages. What does not:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from attnviz import __version__
+from attnviz import __version__, memory
 from attnviz.core.flow import without_sinks
 from attnviz.core.intervals import average, bootstrap
 from attnviz.core.patterns import PATTERNS, Facts, HeadReport, excess, score, stability
-from attnviz.errors import InputError, UsageError
+from attnviz.errors import InputError, ResourceError, UsageError
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens
+from attnviz.runs.limits import DENSE_CELL_BYTES
 from attnviz.runs.opening import open_place
 from attnviz.runs.proving import parity_of
 from attnviz.runs.requests import choose_layers
@@ -26,6 +28,7 @@ from attnviz.sources import Source
 
 MAX_TOKENS = 512
 """Longer texts are cut: a head's habits show in far fewer."""
+_MAP_CELL_BYTES = 9  # a weight and whether the key is visible
 N_SEQUENCES = 8
 N_REPEATED = 32
 """Random tokens of a sequence that is written twice, for the induction score."""
@@ -88,6 +91,12 @@ def rank_heads(
     -----
     Induction is measured on random tokens written twice where the source has a vocabulary, so that
     nothing but the copy can be known; elsewhere on the texts. Time grows with texts · heads · L².
+
+    Examples
+    --------
+    >>> found = rank_heads(["A cute teddy bear is reading"], weights="sample-8")
+    >>> found.score.shape == (len(found.patterns), 1, 8)
+    True
     """
     if not texts:
         raise UsageError("no text: give one or more, or --file with one text per line")
@@ -104,6 +113,7 @@ def rank_heads(
     if n_cut:
         notices.append(f"{n_cut} of {len(texts)} texts were cut to {longest} tokens (--max-tokens)")
     tokens = [cut_tokens(found, longest) for found in whole]
+    _check_size(max(map(len, tokens)), len(layers), source.info.n_heads)
     rarity = _rarity(tokens)
     sequences = _repeated(source, tokens[0], seed) if source.info.n_vocab > 1 else []
     total = len(tokens) + len(sequences)
@@ -139,6 +149,19 @@ def rank_heads(
     changes = {"no_sinks": True} if no_sinks else {}
     run = RunInfo(__version__, computing.device, computing.dtype, computing.core, changes)
     return _report(source, run, layers, samples, tokens, tuple(notices), checks)
+
+
+def _check_size(n_tokens: int, n_layers: int, n_heads: int) -> None:
+    """Refuse texts whose maps would not fit: one layer's stages, and two texts' maps of all layers."""
+    room = memory.room_bytes()
+    cell_bytes = n_heads * (DENSE_CELL_BYTES + 2 * _MAP_CELL_BYTES * n_layers)
+    if room is not None and n_tokens**2 * cell_bytes > room:
+        raise ResourceError(
+            f"the weights of {n_tokens} tokens, {n_layers} layers and {n_heads} heads: holding them "
+            f"{memory.compare(n_tokens**2 * cell_bytes, room)}; "
+            f"{math.isqrt(room // cell_bytes)} tokens would fit (--max-tokens), or fewer layers "
+            "(--layer)"
+        )
 
 
 def cut_tokens(tokens: Tokens, longest: int) -> Tokens:
@@ -209,9 +232,13 @@ def _repeated(source: Source, like: Tokens, seed: int) -> list[Tokens]:
     back = next((i for i, s in enumerate(reversed(like.special)) if not s), 0)
     known = set(like.ids[:front]) | set(like.ids[len(like) - back :])
     choices = np.array([i for i in range(source.info.n_vocab) if i not in known])
+    most = source.info.n_positions
+    room = N_REPEATED if most is None else max(2, (most - front - back) // 2)
     made = []
     for _ in range(N_SEQUENCES):
-        body = draw.choice(choices, size=min(N_REPEATED, len(choices)), replace=False).tolist()
+        body = draw.choice(
+            choices, size=min(N_REPEATED, room, len(choices)), replace=False
+        ).tolist()
         ids = (*like.ids[:front], *body, *body, *like.ids[len(like) - back :])
         special = (True,) * front + (False,) * (2 * len(body)) + (True,) * back
         names = tuple("[…]" if s else f"w{i}" for i, s in zip(ids, special, strict=True))

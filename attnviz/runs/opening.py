@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from attnviz.core import reference
 from attnviz.errors import UsageError
@@ -19,6 +19,28 @@ from attnviz.sources import Source
 
 if TYPE_CHECKING:
     from attnviz.sources.transformers_ import TransformersSource
+
+
+class Origin(TypedDict, total=False):
+    """Where attention comes from and where it is computed: the options of ``open_place`` by name.
+
+    Every function that takes a text takes these; what each means, and its default, stands there.
+    ``layer`` is not among them: some functions look at several, so each says what it takes.
+    """
+
+    weights: str
+    model: str | None
+    attention: str | None
+    decoder_text: str | None
+    max_tokens: int | None
+    seed: int
+    d_model: int
+    d_k: int
+    n_heads: int | None
+    n_kv_heads: int | None
+    device: str
+    dtype: str
+    notify: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +233,6 @@ def open_place(
     return Place(opened, opened.layers, place, dtype, max_tokens, opened)
 
 
-def open_text(text: str, **options: Any) -> Opened:
+def open_text(text: str, *, layer: str | int | None = None, **origin: Unpack[Origin]) -> Opened:
     """Open a layer's weights or a model (``open_place``), and cut a text with its tokenizer."""
-    return open_place(**options, n_tokens=len(text) // 2).send(text)
+    return open_place(layer=layer, **origin, n_tokens=len(text) // 2).send(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from attnviz import __version__
 from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, RunInfo, Tokens
 from attnviz.runs import choosing, pipeline
-from attnviz.runs.opening import open_text
+from attnviz.runs.opening import Origin, open_text
 from attnviz.runs.proving import parity_of, verify_model
 from attnviz.runs.requests import choose_heads, choose_layers, parse_scale
 from attnviz.sources import Source
@@ -32,11 +32,6 @@ CheckSize = Callable[[Source, Tokens, Sequence[int], Sequence[int]], None]
 def collect(
     text: str,
     *,
-    weights: str = "sample",
-    model: str | None = None,
-    attention: str | None = None,
-    decoder_text: str | None = None,
-    max_tokens: int | None = None,
     layer: str | int | None = None,
     head: str | int | None = None,
     words: bool = False,
@@ -44,15 +39,8 @@ def collect(
     causal: bool | None = None,
     window: int | None = None,
     scale: str | float | None = None,
-    seed: int = 0,
-    d_model: int = 512,
-    d_k: int = 64,
-    n_heads: int | None = None,
-    n_kv_heads: int | None = None,
-    device: str = "auto",
-    dtype: str = "float64",
     check_size: CheckSize | None = None,
-    notify: Callable[[str], None] = lambda _: None,
+    **origin: Unpack[Origin],
 ) -> LayerStack:
     """Open a source, cut the text, and keep q, k and v of the asked-for layers and heads.
 
@@ -89,23 +77,7 @@ def collect(
         )
     if words:
         raise UsageError("a page shows q and k, and words have none: leave --words out")
-    opened = open_text(
-        text,
-        weights=weights,
-        model=model,
-        attention=attention,
-        decoder_text=decoder_text,
-        max_tokens=max_tokens,
-        layer=layer,
-        seed=seed,
-        d_model=d_model,
-        d_k=d_k,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        device=device,
-        dtype=dtype,
-        notify=notify,
-    )
+    opened = open_text(text, layer=layer, **origin)
     source, computing = opened.source, opened.computing
     factor = parse_scale(scale)
     layers = opened.layers

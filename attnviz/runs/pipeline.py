@@ -6,10 +6,9 @@ What lives here: joining sources and core. What does not: mathematics (``core``)
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -17,30 +16,25 @@ from attnviz import __version__
 from attnviz.core import reference
 from attnviz.core.flow import value_norms
 from attnviz.core.masks import window_reach
-from attnviz.errors import TooLong, UsageError
+from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens, Trace
 from attnviz.runs import choosing
 from attnviz.runs import words as pooled
 from attnviz.runs.computing import Computing as Computing
 from attnviz.runs.computing import choose_core as choose_core
+from attnviz.runs.limits import check_dense_size
+from attnviz.runs.opening import Origin, open_text
 from attnviz.runs.opening import open_source as open_source
-from attnviz.runs.opening import open_text
 from attnviz.runs.proving import parity_of, verify_model
 from attnviz.runs.requests import find_tokens, parse_scale
 from attnviz.sources import Source
 
-DENSE_MAX_CELLS = 1 << 24
 LOOP_MAX_CELLS = 1 << 16
 
 
 def explain(
     text: str,
     *,
-    weights: str = "sample",
-    model: str | None = None,
-    attention: str | None = None,
-    decoder_text: str | None = None,
-    max_tokens: int | None = None,
     layer: str | int | None = None,
     head: str | int | None = None,
     token: str | Sequence[str] | None = None,
@@ -49,14 +43,7 @@ def explain(
     causal: bool | None = None,
     window: int | None = None,
     scale: str | float | None = None,
-    seed: int = 0,
-    d_model: int = 512,
-    d_k: int = 64,
-    n_heads: int | None = None,
-    n_kv_heads: int | None = None,
-    device: str = "auto",
-    dtype: str = "float64",
-    notify: Callable[[str], None] = lambda _: None,
+    **origin: Unpack[Origin],
 ) -> Trace:
     """Compute every number between a text and the output of its heads.
 
@@ -119,23 +106,7 @@ def explain(
     >>> trace.stages["weights"].shape
     (1, 1, 6, 6)
     """
-    opened = open_text(
-        text,
-        weights=weights,
-        model=model,
-        attention=attention,
-        decoder_text=decoder_text,
-        max_tokens=max_tokens,
-        layer=layer,
-        seed=seed,
-        d_model=d_model,
-        d_k=d_k,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        device=device,
-        dtype=dtype,
-        notify=notify,
-    )
+    opened = open_text(text, layer=layer, **origin)
     factor = parse_scale(scale)
     asked = _find_asked(opened.queries, token, words=words)
     proof = verify_model(opened) if verify else {}
@@ -217,18 +188,6 @@ def note_overrides(
     if rules:
         notes["mask"] = ", ".join(rules)
     return replace(trace, run=replace(trace.run, overrides=notes))
-
-
-def check_dense_size(n_queries: int, n_keys: int, n_heads: int) -> None:
-    """Refuse what would not fit before computing it."""
-    cells = n_queries * n_keys * n_heads
-    if cells > DENSE_MAX_CELLS:
-        fits = math.isqrt(DENSE_MAX_CELLS // n_heads)
-        raise TooLong(
-            f"{n_queries} tokens and {n_heads} heads make {cells} cells: at most {DENSE_MAX_CELLS} "
-            f"are held, which is {fits} tokens; shorten the text, choose fewer heads, or use "
-            "attnviz summary, which takes any length"
-        )
 
 
 def gather(

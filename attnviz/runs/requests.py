@@ -38,9 +38,9 @@ def parse_layer(layer: str | int) -> int:
     """
     if isinstance(layer, int):
         return layer
-    if not layer.isdigit():
+    if not (layer.isascii() and layer.isdigit() and len(layer) < 10):
         raise UsageError(
-            f"--layer {layer!r} is no number: a weight file is read one layer at a time"
+            f"--layer {layer[:40]!r} is no number: a weight file is read one layer at a time"
         )
     return int(layer)
 

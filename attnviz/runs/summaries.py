@@ -9,16 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from attnviz import __version__
 from attnviz.core.summary import FIGURES, LayerSummary, Rectangle, Summary
 from attnviz.errors import ResourceError, UsageError
+from attnviz.memory import compare
 from attnviz.records import LayerHeads, MaskRule, RunInfo, Span
 from attnviz.runs import pipeline
-from attnviz.runs.opening import Opened, open_text
+from attnviz.runs.opening import Opened, Origin, open_text
 from attnviz.runs.proving import parity_of, verify_model
 from attnviz.runs.requests import choose_heads, choose_layers, parse_scale
 
@@ -75,11 +76,6 @@ class _Asked:
 def summarize(
     text: str,
     *,
-    weights: str = "sample",
-    model: str | None = None,
-    attention: str | None = None,
-    decoder_text: str | None = None,
-    max_tokens: int | None = None,
     layer: str | int | None = None,
     head: str | int | None = None,
     words: bool = False,
@@ -87,19 +83,12 @@ def summarize(
     causal: bool | None = None,
     window: int | None = None,
     scale: str | float | None = None,
-    seed: int = 0,
-    d_model: int = 512,
-    d_k: int = 64,
-    n_heads: int | None = None,
-    n_kv_heads: int | None = None,
-    device: str = "auto",
-    dtype: str = "float32",
-    notify: Callable[[str], None] = lambda _: None,
     figures: Sequence[str] = SHOWN,
     n_links: int = 8,
     map_size: int = 128,
     announce: Callable[[Work], None] = lambda _: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
+    **origin: Unpack[Origin],
 ) -> Summary:
     """Compute where each head looks, how widely and how far, without any L × L matrix.
 
@@ -151,25 +140,13 @@ def summarize(
     """
     asked = _open(
         text,
-        weights=weights,
-        model=model,
-        attention=attention,
-        decoder_text=decoder_text,
-        max_tokens=max_tokens,
         layer=layer,
         head=head,
         words=words,
         causal=causal,
         window=window,
         scale=scale,
-        seed=seed,
-        d_model=d_model,
-        d_k=d_k,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        device=device,
-        dtype=dtype,
-        notify=notify,
+        **origin,
     )
     how: dict[str, Any] = {"n_links": n_links, "map_size": map_size}
     announce(_plan(asked, figures=figures, **how))
@@ -280,9 +257,7 @@ def _open(
     causal: bool | None = None,
     window: int | None = None,
     scale: str | float | None = None,
-    device: str = "auto",
-    dtype: str = "float32",
-    **origin: Any,
+    **origin: Unpack[Origin],
 ) -> _Asked:
     if head in ("mean", "auto"):
         raise UsageError(f"a summary has no head {head!r}: give --head all, a number or a range")
@@ -290,11 +265,13 @@ def _open(
         raise UsageError("a summary is of tokens: leave --words out")
     from attnviz.core.device import choose_device, choose_dtype
 
-    place = choose_device(device)
-    kind = choose_dtype(dtype, device=place)
-    if len(text) > _SLOWLY_CUT:
-        origin.get("notify", lambda _: None)(f"cutting {len(text):,} characters into tokens")
-    opened = open_text(text, layer=layer, device=device, dtype=dtype, **origin)
+    origin.setdefault("dtype", "float32")
+    place = choose_device(origin.get("device", "auto"))
+    kind = choose_dtype(origin["dtype"], device=place)
+    notify = origin.get("notify")
+    if notify is not None and len(text) > _SLOWLY_CUT:
+        notify(f"cutting {len(text):,} characters into tokens")
+    opened = open_text(text, layer=layer, **origin)
     info, layers, factor = opened.source.info, opened.layers, parse_scale(scale)
     if opened.model is not None:
         layers = choose_layers(layer, layers, info.n_layers)
@@ -306,7 +283,7 @@ def _open(
         heads=choose_heads("all" if head is None else head, info.n_heads),
         device=place,
         dtype=kind,
-        run=RunInfo(__version__, str(place), dtype, "stream", overrides),
+        run=RunInfo(__version__, str(place), origin["dtype"], "stream", overrides),
         rule=MaskRule(causal=bool(causal), window=window or None),
         change=lambda found: pipeline.override(found, causal=causal, window=window, scale=factor),
     )
@@ -345,8 +322,8 @@ def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int)
     if room is not None and memory_bytes > room:
         fits = int(n_queries * room / memory_bytes)
         raise ResourceError(
-            f"{n_queries:,} tokens and {n_streamed} heads need {memory_bytes / 1e9:.1f} GB, "
-            f"and {room / 1e9:.1f} GB are free: about {fits:,} tokens would fit (--max-tokens), "
+            f"streaming {n_queries:,} tokens and {n_streamed} heads {compare(memory_bytes, room)}: "
+            f"about {fits:,} tokens would fit (--max-tokens), "
             "or fewer heads (--head)"
         )
     multiply_adds = plan.multiply_adds * len(asked.layers)

@@ -21,9 +21,11 @@ import numpy as np
 
 from attnviz.core.figures import Figures
 from attnviz.errors import AttnvizError, InputError, UsageError
+from attnviz.memory import is_exhausted
 from attnviz.records import LayerHeads, RunInfo, Tokens, Trace
 from attnviz.runs import pipeline
 from attnviz.runs.jobs import Job, Result, Work
+from attnviz.runs.limits import check_dense_size
 from attnviz.runs.opening import open_place
 from attnviz.runs.passes import Passes, choose_passes
 from attnviz.runs.requests import choose_heads, choose_range, parse_scale
@@ -269,7 +271,7 @@ class Worker:
     def _trace(self, tokens: Tokens) -> Trace:
         queries, keys = self._sides(tokens)
         n_shown = len(self.layers) * len(self.heads)
-        pipeline.check_dense_size(len(queries), len(keys), n_shown)
+        check_dense_size(len(queries), len(keys), n_shown)
         computed: list[tuple[LayerHeads, Mapping[str, Any]]] = []
 
         def consume(heads: LayerHeads) -> None:
@@ -310,10 +312,10 @@ class Worker:
         columns = heads_columns(texts, self.layers, self.heads)
         files = {
             f"heads/{shard:06d}.{kind}": write_table(
-                columns, HEADS, format=kind, schema="attnviz.heads/1"
+                columns, HEADS, format=kind, schema="attnviz.batch-heads/1"
             ),
             f"texts/{shard:06d}.{kind}": write_table(
-                texts_columns(texts), TEXTS, format=kind, schema="attnviz.texts/1"
+                texts_columns(texts), TEXTS, format=kind, schema="attnviz.batch-texts/1"
             ),
         }
         if self.work.keep:
@@ -369,6 +371,6 @@ def _error(row: Row, message: str) -> dict[str, Any]:
 def _say(fault: BaseException) -> str:
     if isinstance(fault, AttnvizError):
         return str(fault)
-    if isinstance(fault, MemoryError) or "OutOfMemory" in type(fault).__name__:
+    if is_exhausted(fault):
         return "out of memory"
     return f"a bug of attnviz: {type(fault).__name__}: {fault}"

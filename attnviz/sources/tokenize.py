@@ -138,11 +138,13 @@ class TokenizerFile:
     n_rows: int | None = None
 
     def tokenize(self, text: str) -> Tokens:
+        from attnviz.sources.hush import hushed
         from attnviz.sources.stretches import tokens_of_any_length
 
         text, notices = clean(text)
         try:
-            tokens = tokens_of_any_length(self.tokenizer, text)
+            with hushed():
+                tokens = tokens_of_any_length(self.tokenizer, text)
         except Exception as fault:
             raise InputError(f"{self.name} cannot cut this text: {fault}") from fault
         except BaseException as fault:  # a panic of the library is no Exception
@@ -190,8 +192,11 @@ def open_tokenizer(path: Path, *, n_rows: int | None = None) -> TokenizerFile:
     digest = try_out(data, name=path.name)
     from tokenizers import Tokenizer
 
+    from attnviz.sources.hush import hushed
+
     try:
-        tokenizer = Tokenizer.from_buffer(data)
+        with hushed():
+            tokenizer = Tokenizer.from_buffer(data)
         refuse_padding(tokenizer, name=path.name)
         tokenizer.no_padding()
         tokenizer.no_truncation()

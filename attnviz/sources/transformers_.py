@@ -154,6 +154,7 @@ class TransformersSource:
             tokenizer_sha256=self.tokenizer.sha256,
             notices=self._notices(),
             n_vocab=int(getattr(config, "vocab_size", 0) or 0),
+            n_positions=max_positions(config),
         )
 
     def tokenize(self, text: str) -> Tokens:
@@ -289,8 +290,6 @@ class TransformersSource:
             raise UsageError(f"{self.files.name} does not write text on: it has no language head")
         self._check_length(len(tokens) + n_new)
         return go_on(self.loaded, self.tokenizer, tokens, n_new, **how)
-
-    # -- inside -----------------------------------------------------------------------------
 
     @property
     def _is_pair(self) -> bool:

@@ -13,7 +13,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from attnviz.errors import InputError
+from attnviz.errors import InputError, ResourceError
+from attnviz.memory import cure, free_bytes
 from attnviz.sources.confined import Limits, run_confined
 from attnviz.sources.models.cache import read_entry, write_entry
 
@@ -54,6 +55,8 @@ def try_out(data: bytes, *, name: str) -> str:
     ------
     InputError
         It fails, panics, ends the child, or takes more memory or time than its size allows.
+    ResourceError
+        There is less memory than it is allowed.
 
     Notes
     -----
@@ -77,6 +80,10 @@ def try_out(data: bytes, *, name: str) -> str:
     if end.answer == {}:
         write_entry("tokenizer", key, True)
         return digest
+    if end.answer is None or "memory" in end.answer:
+        room = free_bytes()
+        if room is not None and room < limits.extra_bytes:
+            raise ResourceError(f"no memory is left to try {name} out: {cure()}")
     if end.is_late:
         raise InputError(
             f"{name} was not tried out within {limits.cpu_s:.0f} s of processor time: it is "

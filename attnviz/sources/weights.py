@@ -93,6 +93,7 @@ def open_weights(
         tokenizer_sha256=about[1],
         notices=notices,
         n_vocab=0 if loaded.layer.embedding is None else len(loaded.layer.embedding),
+        n_positions=None if found.positions is None else len(found.positions),
     )
     return LayerSource(info, found, vocabulary, project)
 

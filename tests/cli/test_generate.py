@@ -16,6 +16,7 @@ from tiny_models import write_model
 from attnviz.errors import UsageError
 from attnviz.runs.generate import generate
 
+pytest.importorskip("transformers", reason="needs the extra 'models'")
 Cli = Callable[..., Result]
 
 

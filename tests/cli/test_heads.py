@@ -106,3 +106,19 @@ def test_induction_heads_of_smollm2_are_ten_times_the_null(smollm2: Path) -> Non
     assert best[0] == 2 * 9 + 6  # L18.H6
     first = report.patterns.index("first")
     assert report.score[first].max() > 0.95
+
+
+def test_short_positions_shorten_what_induction_is_measured_on(
+    cli: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source with few positions is asked for no more tokens than it has, whatever the text."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(50)]
+    matrices = {f"w_{n}": rng.normal(size=(8, 4)) for n in "qkv"}
+    np.savez("short.npz", embedding=rng.normal(size=(50, 8)), positions=rng.normal(size=(9, 8)),
+             vocab=words, **matrices)  # fmt: skip
+    done = cli("heads", "w1 w2 w3", "-w", "short.npz", "--pattern", "induction", "-f", "json")
+    assert done.code == 0, done.err
+    found = [r for r in json.loads(done.out)["records"] if r["pattern"] == "induction"]
+    assert [r["n_samples"] for r in found] == [8]

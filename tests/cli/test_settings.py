@@ -121,7 +121,7 @@ def test_paths_start_at_the_file(home: Path, cli: Callable[..., Result]) -> None
         ("[explian]\nhead = 1", "did you mean 'explain'"),
         ("[explain]\nlinks = 1", "no setting of explain"),
         ("[batch]\nheatmap = 'png'\n[heatmap]\npattern='same'", "no setting of heatmap"),
-        ("precision = 99", "attnviz.toml: precision = 99: input should be less"),
+        ("precision = 99", "attnviz.toml: precision = 99: "),
         ("precision = 1.5", "attnviz.toml: precision = 1.5"),
         ("precision = 'x'", "attnviz.toml: precision = x"),
         ("precision = true", "give a number or a text"),

@@ -136,13 +136,14 @@ def test_colour_only_where_it_is_wanted() -> None:
     assert b"\x1b" not in run_fresh(*command, env={"FORCE_COLOR": "1", "TERM": "dumb"}).stdout
 
 
-def on_terminal(command: list[str], env: dict[str, str]) -> str:
+def on_terminal(command: list[str], env: dict[str, str], cwd: Path | None = None) -> str:
     """Run a command on a pseudo-terminal and return what it wrote."""
     pty = pytest.importorskip("pty")
     reader, writer = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "attnviz", *command],
         stdout=writer, stderr=writer, stdin=writer, env={**os.environ, **env},
+        cwd=cwd,
     )  # fmt: skip
     os.close(writer)
     chunks = []
@@ -227,6 +228,7 @@ def test_examples_in_help_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monk
 
     from attnviz.cli.app import app
 
+    pytest.importorskip("transformers", reason="needs the extra 'models'")
     monkeypatch.chdir(tmp_path)
     torch.save({f"w_{n}": torch.ones(4, 2) for n in "qkv"}, "model.pt")
     write_model(tmp_path / "tiny")

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 import pytest
 
-from attnviz.core.flow import link_norms, rollout, rollout_rows, value_norms, without_sinks
+from attnviz.core.flow import Block, link_norms, rollout, rollout_rows, value_norms, without_sinks
 
 
 def softmax_rows(seed: int, *shape: int) -> np.ndarray:
     draw = np.random.Generator(np.random.Philox(seed))
     return draw.dirichlet(np.full(shape[-1], 0.5), size=shape[:-1])
+
+
+def blocks_of(mean: np.ndarray, step: int) -> Iterator[Block]:
+    for first in range(0, len(mean), step):
+        yield (first, min(first + step, len(mean))), mean[first : first + step]
 
 
 def test_rollout_of_two_layers_by_hand() -> None:
@@ -30,15 +38,21 @@ def test_rollout_rows_equal_the_dense_product(n_layers: int) -> None:
         dense = (0.5 * weights.mean(0) + 0.5 * np.eye(9)) @ dense
     assert np.allclose(rollout(layers), dense, atol=1e-12)
     assert np.allclose(dense.sum(-1), 1)
-    through = [lambda r, w=w: r @ w.mean(0) for w in layers]
-    assert np.allclose(rollout_rows(np.eye(9)[[2, 7]], through), dense[[2, 7]], atol=1e-12)
+    for step in (4, 9, 20):
+        blocks = [partial(blocks_of, w.mean(0), step) for w in layers]
+        assert np.allclose(rollout_rows(np.eye(9)[[2, 7]], blocks), dense[[2, 7]], atol=1e-12)
 
 
 def test_rollout_rescales_rows_that_lost_a_share() -> None:
-    half = 0.5 * softmax_rows(1, 1, 4, 4)
-    flow = rollout([half, half])
-    assert np.allclose(flow.sum(-1), 1)
-    assert np.allclose(rollout_rows(np.eye(4), [lambda r: r @ half[0]] * 2), flow)
+    """Every row by itself: a learned sink takes more from one query than from another."""
+    kept = np.array([1.0, 0.5, 0.1, 0.0])[:, None] * softmax_rows(1, 1, 4, 4)
+    for residual in (0.5, 0.25):
+        mixed = (1 - residual) * kept[0] + residual * np.eye(4)
+        step = mixed / mixed.sum(-1, keepdims=True)
+        flow = rollout([kept, kept], residual=residual)
+        assert np.allclose(flow, step @ step, atol=1e-15)
+        blocks = [partial(blocks_of, kept[0], 3)] * 2
+        assert np.allclose(rollout_rows(np.eye(4), blocks, residual=residual), flow, atol=1e-15)
 
 
 def test_value_norms_equal_the_long_way() -> None:

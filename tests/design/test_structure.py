@@ -14,12 +14,13 @@ MAY_IMPORT = {
     "errors": set(),
     "records": {"errors", "registry"},
     "registry": {"errors"},
-    "core": {"records", "errors", "registry"},
-    "sources": {"records", "errors", "registry"},
-    "runs": {"core", "sources", "records", "errors", "registry", "root"},
+    "memory": {"errors"},
+    "core": {"records", "errors", "registry", "memory"},
+    "sources": {"records", "errors", "registry", "memory"},
+    "runs": {"core", "sources", "records", "errors", "registry", "memory", "root"},
     "render": {"core", "records", "errors", "registry", "root"},
     "api": {"runs", "render", "core", "records", "errors", "registry", "root"},
-    "cli": {"runs", "render", "api", "records", "errors", "registry", "root", "sources"},
+    "cli": {"runs", "render", "api", "records", "errors", "registry", "memory", "root", "sources"},
     "root": {"api", "records", "errors", "cli"},
 }
 HEAVY = ("torch", "transformers", "matplotlib", "pandas", "pyarrow", "ray")
@@ -133,3 +134,19 @@ def test_nothing_is_unpickled() -> None:
             "trust_remote_code=True",
         ):
             assert word not in source, f"{word} in {path.name}"
+
+
+def test_where_attention_comes_from_has_the_same_options_everywhere() -> None:
+    """The command line's, the library's and those of ``open_place``, which has the defaults."""
+    from dataclasses import fields
+    from inspect import signature
+
+    from attnviz.cli.groups import Place
+    from attnviz.runs.opening import Origin, open_place
+
+    taken = signature(open_place).parameters
+    named = {*Origin.__annotations__, "layer"}
+    assert named == set(taken) - {"n_tokens"}
+    options = {field.name: field.default for field in fields(Place)}
+    assert set(options) == named - {"notify"}
+    assert options == {name: taken[name].default for name in options}

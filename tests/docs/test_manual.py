@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support import Result
 from typer.main import get_command
 
+import attnviz
+from attnviz import errors
 from attnviz.cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -35,12 +42,34 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_command_and_option_is_there() -> None:
+def written_by(name: str) -> Any:
+    """Return one of the modules that write documentation."""
     sys.path.insert(0, str(ROOT / "docs"))
     try:
-        import generate
+        return import_module(name)
     finally:
         sys.path.pop(0)
+
+
+def test_the_kept_man_page_is_in_step() -> None:
+    """``make man`` writes it; it is what a wheel brings, so it must be the program's own."""
+    first = (ROOT / "docs/attnviz.1").read_text(encoding="utf-8").splitlines()[0]
+    now = written_by("man").stamp(written_by("generate").commands())
+    assert first == now, "the commands have changed: run make man"
+
+
+def test_the_kept_man_page_is_what_sphinx_builds(built: Path) -> None:
+    import sphinx
+
+    if f"sphinx=={sphinx.__version__}" not in (ROOT / "constraints.txt").read_text():
+        pytest.skip("another sphinx than the one of constraints.txt")
+    text = (built / "man/attnviz.1").read_text(encoding="utf-8")
+    kept = (ROOT / "docs/attnviz.1").read_text(encoding="utf-8")
+    assert written_by("man").tidy(text) == kept.partition("\n")[2]
+
+
+def test_every_command_and_option_is_there() -> None:
+    generate = written_by("generate")
     root = get_command(app)
     text = generate.commands()
     for path, command in generate.leaves(root):
@@ -53,16 +82,36 @@ def test_every_command_and_option_is_there() -> None:
                     assert re.search(rf"^\.\. option::.*(^| ){name}\b", part, re.M), (path, name)
 
 
+def test_the_reference_says_what_help_says(
+    cli: Callable[..., Result],
+) -> None:
+    """The same options, in the same order, with the same words, defaults and examples."""
+    text = written_by("generate").commands()
+    for path, _ in written_by("generate").leaves(get_command(app)):
+        shown = cli(*path, "--help").out
+        part = text.split(f".. program:: attnviz {' '.join(path)}\n")[1].split(".. program::")[0]
+        plain = re.sub(r"\\(.)", r"\1", part)
+        options = shown.split("\nOptions:\n")[1].split("\n\n")[0]
+        listed = re.findall(r"^  (-.*?)(?:  +|\n +)(.*(?:\n   +.*)*)$", options, re.M)
+        assert len(listed) > 2, path
+        told = re.findall(r"^\.\. option:: (.*)\n\n   (.*)$", plain, re.M)
+        names = [re.findall(r"--?[a-zA-Z][a-z0-9-]*", re.sub(r"<.*", "", name)) for name, _ in told]
+        given = [re.findall(r"(?<![\w-])--?[a-zA-Z][a-z0-9-]*", name) for name, _ in listed]
+        assert [sorted(n) for n in given] == [sorted(n) for n in names], path
+        for (name, said), (_, written) in zip(listed, told, strict=True):
+            assert " ".join(said.split()) == " ".join(written.split()), (path, name)
+        for example in re.findall(r"^ *(attnviz .*)$", shown.split("Examples:")[1], re.M):
+            assert f"   {example.strip()}\n" in part, (path, example)
+
+
 def test_every_schema_is_there() -> None:
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        import generate
-    finally:
-        sys.path.pop(0)
-    text = generate.schemas()
+    text = written_by("generate").schemas()
     for path in (ROOT / "attnviz/schemas").glob("*.json"):
         assert path.name in text
-    assert "`tokens[].label`" in text
+        for told in re.findall(r'"description": "(.*)"', path.read_text(encoding="utf-8")):
+            assert told.replace("|", "\\|") in text, (path.name, told)
+    for field in ("tokens[].label", "files.*.bytes", "sizes.d_k", "heads[].entropy.mean"):
+        assert f"`{field}`" in text
 
 
 def test_the_man_page_is_well_formed(built: Path) -> None:
@@ -90,3 +139,35 @@ def test_the_pages_ask_for_nothing_from_elsewhere(built: Path) -> None:
         asked = re.findall(r'<(?:script|link|img|iframe)[^>]*?(?:src|href)="(https?:[^"]*)"', text)
         assert not asked, (page.name, asked)
         assert str(ROOT) not in text
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """``__all__``, and every class that a public function returns, with docstrings that are whole."""
+    text = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+    for name in set(attnviz.__all__) - {"__version__", "AttnvizError"}:
+        told = getattr(attnviz, name)
+        assert re.search(rf"^\.\. auto(function|class):: (\S+\.)?{name}$", text, re.M), name
+        if inspect.isfunction(told):
+            whole = inspect.getdoc(told) or ""
+            for part in ("Parameters", "Returns", "Raises"):
+                assert f"\n{part}\n---" in whole, (name, part)
+            given = str(inspect.signature(told).return_annotation)
+            assert given == "Any" or f".{given}\n" in text, (name, given)
+    assert ".. automodule:: attnviz.errors" in text
+
+
+def test_the_exit_codes_are_the_programs_own() -> None:
+    codes = {
+        fault.exit_code for fault in vars(errors).values()
+        if inspect.isclass(fault) and issubclass(fault, errors.AttnvizError)
+    }  # fmt: skip
+    for page in ("docs/reference/exit-codes.md", "README.md", "docs/attnviz.1"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for code in {0, 70, 130, 143} | codes:
+            assert re.search(rf"\b{code}\b", text), (page, code)
+    table = (ROOT / "docs/reference/exit-codes.md").read_text(encoding="utf-8")
+    rows = {int(n) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.M) for n in row.split(",")}
+    assert rows == {0, 70, 130, 143} | codes
+    for name, fault in vars(errors).items():
+        if inspect.isclass(fault) and issubclass(fault, errors.AttnvizError) and name[0] != "_":
+            assert f"`{name}`" in table, name

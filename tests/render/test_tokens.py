@@ -7,18 +7,46 @@ import unicodedata
 
 import pytest
 
-from attnviz.render.tokens import fit, visible
+from attnviz.render.tokens import encodable, fit, visible
 
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
-def test_every_code_point_is_visible() -> None:
-    bad = []
+# shown as nothing, or as a blank, by fonts: fillers, a joiner, variation selectors
+BLANK = {0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, 0x2800}
+BLANK |= {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810)}
+
+
+def test_every_code_point_is_visible_and_only_what_hides_is_changed() -> None:
     for code in range(sys.maxunicode + 1):
-        shown = visible(chr(code))
-        if not shown or any(unicodedata.category(c) in HIDDEN for c in shown):
-            bad.append(code)
-    assert bad == []
+        char, kind = chr(code), unicodedata.category(chr(code))
+        if kind in HIDDEN or code in BLANK or (kind == "Zs" and char != " "):
+            wanted = f"\\u{{{code:x}}}"
+            if code <= 0x1F or code == 0x7F:
+                wanted = "\u2421" if code == 0x7F else chr(0x2400 + code)
+        else:
+            wanted = f"\u25cc{char}" if kind.startswith("M") else char
+        assert visible(char) == wanted, f"U+{code:04X}"
+
+
+def test_marks_are_counted_for_each_base() -> None:
+    eight = "\u0301" * 8
+    assert visible(f"e{eight}") == f"e{eight}"
+    assert visible(f"e{eight}\u0300\u0300x") == f"e{eight}\\u{{300}}\\u{{300}}x"
+    assert visible(f"e{eight}o{eight}") == f"e{eight}o{eight}"
+    assert visible(f"e\ufe0f{eight}") == f"e\\u{{fe0f}}{eight}"
+    assert visible("e\u0301x\x07") == "e\u0301x\u2407"
+    assert visible("\u0301\u0302x") == "\u25cc\u0301\u0302x"
+
+
+def test_what_an_encoding_cannot_carry_is_spelled_out_and_the_rest_kept() -> None:
+    assert encodable("é猫🧸", "latin-1") == "é\\u732b\\U0001f9f8"
+    assert encodable("é猫", "utf-8") == "é猫"
+    assert encodable("\udce9", "utf-8") == "\\udce9"
+    assert encodable("e", "ascii") == "e"
+    assert encodable("猫", "utf-16") == "猫"
+    with pytest.raises(LookupError):
+        encodable("é", "no such encoding")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "koi8-r"])
@@ -48,3 +76,9 @@ def test_fit_cuts_by_display_width() -> None:
     assert fit("teddy", 1) == "…"
     assert fit("teddy", 5, ellipsis="...") == "teddy"
     assert fit("reading", 6, ellipsis="...") == "rea..."
+    assert fit("teddy bear", 7) == "teddy…"
+    assert fit("teddy", 3, ellipsis="...") == "..."
+    assert fit("teddy", 2, ellipsis="...") == ".."
+    assert fit("teddy", 0) == ""
+    assert fit("a" * 3, 3) == "aaa"
+    assert fit("  teddy", 3) == "…"

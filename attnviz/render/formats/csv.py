@@ -2,7 +2,8 @@
 
 Rule: a text cell that starts with = + - @ TAB CR or LF, also behind leading blanks or after an
 inner line break, gets an apostrophe in front. Numbers are never touched. For exact text choose
-TSV or JSONL.
+TSV or JSONL. On a terminal, and nowhere else, line breaks and tabs of a token are
+shown, not written.
 
 Source: OWASP "CSV Injection".
 """
@@ -28,17 +29,18 @@ _FORMULA = re.compile(r"(^|[\r\n])([\s\u00a0]*[=+\-@\uff1d\uff0b\uff0d\uff20\t\r
 def render(document: Document, screen: Screen) -> str:
     """Write one record per line, with a header."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
+    writer = csv.writer(out, lineterminator="\n" if screen.is_terminal else "\r\n")
     header: list[str] = []
     for record in records(document):
         if list(record) != header:
             header = list(record)
             writer.writerow(header)
-        writer.writerow([cell(value) for value in record.values()])
+        cells = [cell(value) for value in record.values()]
+        writer.writerow([visible(text) for text in cells] if screen.is_terminal else cells)
     return out.getvalue()
 
 
-def cell(value: Any) -> Any:
+def cell(value: Any) -> str:
     """Write one value: numbers at full precision, text safe for a spreadsheet, nothing for None.
 
     Examples

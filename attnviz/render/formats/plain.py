@@ -14,6 +14,7 @@ from attnviz.render.text import (
     column_blocks,
     links_table,
     matrix_grid,
+    padded,
     series_table,
     table_grid,
     write_text,
@@ -58,16 +59,8 @@ def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
 
 def align(grid: Grid) -> Iterator[str]:
     """Yield the lines of a grid, columns aligned by display width and two blanks apart."""
-    from rich.cells import cell_len
-
-    lines = (grid.header, *grid.rows)
-    widths = [max(cell_len(line[i]) for line in lines) for i in range(len(grid.header))]
-    for line in lines:
-        cells = []
-        for cell, width, is_right in zip(line, widths, grid.is_right, strict=True):
-            blank = " " * (width - cell_len(cell))
-            cells.append(blank + cell if is_right else cell + blank)
-        yield "  ".join(cells).rstrip()
+    for line in padded(grid)[1]:
+        yield "  ".join(line).rstrip()
 
 
 def _wrap(text: str, screen: Screen) -> list[str]:

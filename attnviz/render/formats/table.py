@@ -6,17 +6,17 @@ What lives here: borders and colours. What does not: which cells there are (``re
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from attnviz.render.colors import Rgb, color_of, ink_on
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Table, Text
-from attnviz.render.text import Grid, column_blocks, matrix_grid, table_grid, write_text
+from attnviz.render.text import Grid, column_blocks, matrix_grid, padded, table_grid, write_text
 
 if TYPE_CHECKING:
     from rich.box import Box
     from rich.console import Console
-    from rich.text import Text as RichText
 
 SUFFIXES = (".txt",)
 IS_BINARY = False
@@ -121,7 +121,6 @@ def _draw_heatmap(heatmap: Heatmap, console: Console, screen: Screen) -> None:
 
 
 def _draw_grid(grid: Grid, shape: Matrix | Table, console: Console, screen: Screen) -> None:
-    from rich.table import Table as RichTable
     from rich.text import Text as RichText
 
     console.print()
@@ -137,40 +136,66 @@ def _draw_grid(grid: Grid, shape: Matrix | Table, console: Console, screen: Scre
             span = first if len(block.header) == block.n_keys + 1 else f"{first} to {last}"
             words = screen.house(f"columns {span} · part {number} of {len(blocks)}")
             console.print(RichText(words, style="dim"), soft_wrap=True)
-        table = RichTable(box=_box(screen), show_edge=True, pad_edge=True, padding=(0, 1))
-        for i, name in enumerate(block.header):
-            table.add_column(
-                RichText(name),
-                justify="right" if block.is_right[i] else "left",
-                no_wrap=True,
-                header_style="bold" if i < block.n_keys else "",
-            )
-        for row_number, row in enumerate(block.rows):
-            shares = block.shares[row_number] if block.shares else (None,) * len(row)
-            table.add_row(*(_cell(c, s, screen) for c, s in zip(row, shares, strict=True)))
-        console.width = max(screen.width or 1_000_000, _width_of(block))  # no number is ever cut
-        console.print(table, crop=False, no_wrap=True)
-        console.width = screen.width or 1_000_000
+        for line in _boxed(block, screen):
+            console.file.write(f"{line}\n")
     for note in shape.notes:
         console.print(RichText(screen.house(note), style="dim"), soft_wrap=not screen.width)
 
 
-def _width_of(block: Grid) -> int:
-    """Return the display width of a block with its borders and padding."""
-    from rich.cells import cell_len
+def _boxed(grid: Grid, screen: Screen) -> Iterator[str]:
+    """Yield the lines of a grid in a box, no wider than its cells: no number is ever cut.
 
-    lines = (block.header, *block.rows)
-    widths = (max(cell_len(line[i]) for line in lines) for i in range(len(block.header)))
-    return sum(width + 3 for width in widths) + 1
+    The box's characters are rich's. Its tables are not used: they lay out every cell as a text
+    that may wrap, which takes minutes for a million numbers.
+    """
+    box = _box(screen)
+    bold, paint = _painters(screen)
+    widths, lines = padded(grid)
+    spans = [width + 2 for width in widths]
+    yield box.get_top(spans)
+    for number, line in enumerate(lines):
+        shares = grid.shares[number - 1] if number and grid.shares else None
+        if not number:
+            cells = [bold(f" {cell} ") for cell in line]
+        elif shares is None:
+            cells = [f" {cell} " for cell in line]
+        else:
+            cells = [paint(f" {c} ", share) for c, share in zip(line, shares, strict=True)]
+        left, between, right = (
+            (box.head_left, box.head_vertical, box.head_right)
+            if not number
+            else (box.mid_left, box.mid_vertical, box.mid_right)
+        )
+        yield f"{left}{between.join(cells)}{right}"
+        if not number:
+            yield box.get_row(spans, "head")
+    yield box.get_bottom(spans)
 
 
-def _cell(text: str, share: float | None, screen: Screen) -> RichText:
-    from rich.text import Text as RichText
+def _painters(screen: Screen) -> tuple[Callable[[str], str], Callable[[str, float | None], str]]:
+    """Return how a header is written, and a cell with the share it is coloured by."""
+    if screen.colors == "none":
+        return lambda text: text, lambda text, _: text
+    from rich.color import ColorSystem
+    from rich.style import Style
 
-    if share is None or screen.colors in ("none", "standard"):
-        return RichText(text)
-    background = color_of(share)
-    return RichText(text, style=f"rgb{ink_on(background)} on rgb{background}".replace(" ", "", 0))
+    system = {
+        "standard": ColorSystem.STANDARD,
+        "256": ColorSystem.EIGHT_BIT,
+        "truecolor": ColorSystem.TRUECOLOR,
+    }[screen.colors]
+
+    def bold(text: str) -> str:
+        return Style(bold=True).render(text, color_system=system)
+
+    def paint(text: str, share: float | None) -> str:
+        if share is None or screen.colors == "standard":
+            return text
+        background = color_of(share)
+        style = Style.parse(f"rgb{ink_on(background)} on rgb{background}".replace(", ", ","))
+        return style.render(text, color_system=system)
+
+    return bold, paint
 
 
 def _box(screen: Screen) -> Box:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnviz.render.amounts import say_bytes, say_time
 from attnviz.render.shapes import Column, Document, Label, Table, Text
 
 _MEANS = ("distance", "first_share", "self_share", "previous_share", "next_share",
@@ -116,38 +117,6 @@ def sparkline(counts: Sequence[int]) -> str:
     top = max(counts, default=0) or 1
     last = len(_BARS) - 1
     return "".join(_BARS[-(-count * last // top)] for count in counts)
-
-
-def say_time(seconds: float) -> str:
-    """Return a length of time for people.
-
-    Examples
-    --------
-    >>> say_time(0.25), say_time(75), say_time(7300)
-    ('0.2 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
-def say_bytes(count: int) -> str:
-    """Return a size for people.
-
-    Examples
-    --------
-    >>> say_bytes(900), say_bytes(1_250_000)
-    ('900 B', '1.2 MB')
-    """
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
 
 
 def _count(number: int, what: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from attnviz.errors import AttnvizError, ResourceError
+from attnviz.memory import is_exhausted
 from attnviz.runs.engines import _frames
 from attnviz.runs.jobs import Job, Work
 from attnviz.runs.work import Worker
@@ -39,7 +40,9 @@ def serve(source: IO[bytes], target: IO[bytes]) -> None:
     except AttnvizError as fault:
         _frames.send(target, {"kind": "refused", "why": str(fault), "exit": fault.exit_code})
         return
-    except MemoryError:
+    except Exception as fault:
+        if not is_exhausted(fault):
+            raise
         why = "out of memory while the source was opened: try fewer --workers"
         _frames.send(target, {"kind": "refused", "why": why, "exit": ResourceError.exit_code})
         return

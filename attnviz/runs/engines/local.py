@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from attnviz import memory
 from attnviz.errors import AttnvizError, InputError, ResourceError, UsageError
 from attnviz.runs.engines import Opened, Staffing, _frames
 from attnviz.runs.engines._strikes import STRIKES, Case
@@ -107,6 +108,10 @@ class Local:
         if wanted is None:
             wanted = self._workers[0].how_many_fit() if self._device == "cpu" else 1
         self._workers += [_Process(self._work) for _ in range(wanted - len(self._workers))]
+        limit = memory.own_limit_bytes()
+        if limit is not None:
+            for worker in self._workers:
+                worker.keep_within(limit // len(self._workers))
 
     def _serve(self, worker: _Process) -> None:
         """Give one worker one case after the other; runs in a thread."""
@@ -156,6 +161,7 @@ class _Process:
         self._complaints: IO[bytes] | None = None
         self._guard = threading.Lock()
         self._is_killed = False
+        self._most_bytes: int | None = None
 
     def start(self) -> Opened | _Died:
         """Start the process and wait until it has opened the source.
@@ -181,6 +187,8 @@ class _Process:
                 env=environment,
                 **_own_group(),
             )
+        if self._most_bytes is not None:
+            memory.limit_child(self._process.pid, self._most_bytes)
         found = self._ask(self._work.to_json())
         if isinstance(found, _Died):
             return _Died((), found.why, was_ready=False)
@@ -209,17 +217,26 @@ class _Process:
             if self._process is not None:
                 self._process.kill()
 
+    def keep_within(self, n_bytes: int) -> None:
+        """Allow this worker, and those that take over from it, so much memory."""
+        self._most_bytes = n_bytes
+        if self._process is not None:
+            memory.limit_child(self._process.pid, n_bytes)
+
     def how_many_fit(self) -> int:
         """Return how many workers this machine has cores and memory for."""
         n_cores = max(1, usable_cores() // self._work.threads)
         try:
             assert self._process is not None
             pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-            memory = Path("/proc/meminfo").read_text()
-            free = int(memory.split("MemAvailable:")[1].split()[0]) * 1024
         except (OSError, ValueError, IndexError):
             return n_cores
-        return max(1, min(n_cores, 1 + int(0.8 * free / (pages * os.sysconf("SC_PAGE_SIZE")))))
+        own_bytes, room = pages * os.sysconf("SC_PAGE_SIZE"), memory.room_bytes()
+        if room is None:
+            return n_cores
+        limit = memory.own_limit_bytes()  # it counts for all workers together, this one included
+        fitting = 1 + room // own_bytes if limit is None else min(room, limit) // own_bytes
+        return max(1, min(n_cores, fitting))
 
     def _ask(self, message: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]] | _Died:
         """Send a message and wait for its answer, remembering the texts announced meanwhile."""

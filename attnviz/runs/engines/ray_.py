@@ -71,7 +71,6 @@ class Ray:
         again: list[Case] = []
         busy: dict[Any, tuple[Any, Case, Job]] = {}
         is_over = False
-        n_deaths = 0
         while True:
             while idle and not (is_over and not again):
                 case = again.pop() if again else None
@@ -90,11 +89,6 @@ class Ray:
             try:
                 head, files = self._ray.get(done[0])
             except self._ray.exceptions.RayError as fault:
-                n_deaths += 1
-                if n_deaths > 20 * len(self._actors) + STRIKES * len(case.job.rows):
-                    raise ResourceError(
-                        f"Ray actors die again and again: {_one_line(fault)}"
-                    ) from fault
                 self._note(case, asked, fault)
                 idle.append(self._hire())
                 again.append(case)

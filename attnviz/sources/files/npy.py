@@ -147,7 +147,7 @@ def metadata_text(values: Array, *, file: str, name: str) -> str:
         return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=True)
     except UnicodeDecodeError as fault:
         raise WeightsError(f"{file}: {quote(name)} is not UTF-8 text: save it as str") from fault
-    except ValueError as fault:
+    except (ValueError, SystemError) as fault:  # numpy: which of them depends on the code point
         raise WeightsError(f"{file}: {quote(name)} holds no valid characters") from fault
 
 

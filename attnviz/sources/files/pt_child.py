@@ -117,8 +117,9 @@ def write(out: str, tensors: dict[str, Any], metadata: dict[str, str], limit: in
     with open(out, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
-            flat = tensors[name].detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-            if flat.numel():
+            whole = tensors[name].detach().resolve_conj().resolve_neg().contiguous()
+            if whole.numel():  # one number may call itself contiguous and have a stride of 2
+                flat = whole.as_strided((whole.numel(),), (1,))
                 file.write(flat.view(torch.uint8).numpy().data)
 
 

@@ -22,7 +22,8 @@ from attnviz.sources.files.contract import (
 _MAX_DIRECTORY_BYTES = 8 << 20
 _MAX_RATIO = 100
 _MAX_DENSE_BYTES = 64 << 20  # what members packed tighter than that may unpack to, together
-_END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
+_MAX_TAIL_BYTES = 66_000  # the end record and the longest comment after it
+_END, _LOCATOR, _END_64 = b"PK\x05\x06", b"PK\x06\x07", b"PK\x06\x06"
 _FAULTS = (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, RuntimeError, KeyError)
 
 
@@ -63,24 +64,33 @@ def open_zip(path: Path) -> zipfile.ZipFile:
 
 
 def _directory_bytes(path: Path, size_bytes: int) -> int:
-    """Return the size of the directory as the end record gives it."""
+    """Return the size of the directory as the end records give it, the largest where they differ.
+
+    ``zipfile`` takes the 64-bit record from right before its locator or, in newer Pythons, from
+    where the locator points: whatever stands at either place counts.
+    """
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, size_bytes - 66_000))
-            tail = file.read(66_000)
+            start = file.seek(max(0, size_bytes - _MAX_TAIL_BYTES))
+            tail = file.read(_MAX_TAIL_BYTES)
+            end = tail.rfind(_END)
+            if end < 0 or len(tail) < end + 22:
+                raise WeightsError(
+                    f"{path.name} has no zip directory at its end: it is cut off or of another "
+                    "format"
+                )
+            locator = tail[max(0, end - 20) : end]
+            sizes = []
+            if locator.startswith(_LOCATOR):
+                for place in (start + end - 76, int.from_bytes(locator[8:16], "little")):
+                    file.seek(min(max(0, place), size_bytes))
+                    record = file.read(56)
+                    if record.startswith(_END_64):
+                        sizes.append(int.from_bytes(record[40:48], "little"))
     except OSError as fault:
         raise unreadable(path, fault) from fault
-    end = tail.rfind(_END)
-    if end < 0 or len(tail) < end + 22:
-        raise WeightsError(
-            f"{path.name} has no zip directory at its end: it is cut off or of another format"
-        )
-    end_64 = tail.rfind(_END_64)
-    sizes = [int.from_bytes(tail[end + 12 : end + 16], "little")]
-    if end_64 >= 0:
-        sizes.append(int.from_bytes(tail[end_64 + 40 : end_64 + 48], "little"))
-    known = [size for size in sizes if size != 0xFFFFFFFF]
-    return max(known, default=0)
+    plain = int.from_bytes(tail[end + 12 : end + 16], "little")
+    return max(sizes) if sizes and plain == 0xFFFFFFFF else max(plain, *sizes, 0)
 
 
 def check_unpacked(archive: zipfile.ZipFile, file: str) -> None:

@@ -306,8 +306,9 @@ def read_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 def _tensor(file: str, name: str, entry: Any, room: int) -> tuple[str, tuple[int, ...]]:
     try:
         dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        sizes = tuple(int(n) for n in shape)
-        fits = all(n >= 0 for n in sizes) and 0 <= start <= end <= room
+        sizes = tuple(shape)
+        are_counts = all(type(n) is int and n >= 0 for n in (*sizes, start, end))
+        fits = are_counts and start <= end <= room
         width = _DTYPE_BYTES.get(dtype)
         if not fits or (width is not None and math.prod(sizes) * width != end - start):
             raise ValueError

@@ -7,42 +7,47 @@ of ours that come before (``files``, ``gguf``, ``loading``), and processes of th
 from __future__ import annotations
 
 import os
-import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from attnviz.errors import AttnvizError, InputError
+from attnviz.errors import AttnvizError, InputError, ResourceError
+from attnviz.memory import cure, is_exhausted
+from attnviz.sources.hush import hushed
 
 T = TypeVar("T")
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
-_STREAMS = {"all": (1, 2), "results": (1,), "none": ()}
 
 
-def guard(name: str, work: Callable[[], T], *, hush: str = "results") -> T:
+def guard(name: str, work: Callable[[], T], *, hush: bool = False) -> T:
     """Do what may make a library fail or panic; faults become one line, warnings are dropped.
 
-    The tokenizer library's panics are no ``Exception``; Ctrl-C, exits and a lack of memory pass
-    through.
+    The tokenizer library's panics are no ``Exception``; Ctrl-C and exits pass through. What it
+    writes to standard output by itself, with a stranger's own words, is dropped.
 
     Parameters
     ----------
     hush
-        What a library may not write to by itself: ``results`` (standard output, which some do
-        with a stranger's own words), ``all`` (standard error too, where panics go), ``none``.
+        Drop what it writes to standard error too, where panics go.
+
+    Raises
+    ------
+    InputError
+        What it says is wrong.
+    ResourceError
+        No memory is left.
     """
     try:
-        with _hushed(_STREAMS[hush]), warnings.catch_warnings():
+        with hushed(*((1, 2) if hush else (1,))), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return work()
     except AttnvizError:
         raise
     except Exception as fault:
-        if is_no_memory(fault):
-            raise
+        if is_exhausted(fault):
+            raise ResourceError(f"no memory is left for {name}: {cure()}") from fault
         raise InputError(f"{name} does not work: {one_line(fault)}") from fault
     except BaseException as fault:
         if type(fault).__name__ != "PanicException":
@@ -62,19 +67,12 @@ def guard_run(name: str, run: Callable[[], T]) -> T:
     except AttnvizError:
         raise
     except Exception as fault:
-        if is_no_memory(fault) or _comes_from_us(fault.__traceback__):
+        if is_exhausted(fault) or _comes_from_us(fault.__traceback__):
             raise
         raise InputError(
             f"{name} does not run: {one_line(fault)}; its config, tensors and tokenizer do not "
             "belong together"
         ) from fault
-
-
-def is_no_memory(fault: BaseException) -> bool:
-    """True where an error means that memory is used up; torch says so in a plain RuntimeError."""
-    if isinstance(fault, MemoryError) or type(fault).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(fault, RuntimeError) and "DefaultCPUAllocator" in str(fault)
 
 
 def one_line(fault: BaseException) -> str:
@@ -92,28 +90,3 @@ def _comes_from_us(trace: TracebackType | None) -> bool:
         was_library = was_library or not is_ours
         trace = trace.tb_next
     return False
-
-
-@contextmanager
-def _hushed(streams: tuple[int, ...]) -> Iterator[None]:
-    """Send file descriptors nowhere: native code writes past ``sys.stdout`` and ``sys.stderr``."""
-    kept: list[tuple[int, int]] = []
-    for stream in streams:
-        python = sys.stdout if stream == 1 else sys.stderr
-        try:
-            if python is not None:
-                python.flush()
-            kept.append((stream, os.dup(stream)))
-        except (OSError, ValueError):  # there is no such stream
-            continue
-    nowhere = os.open(os.devnull, os.O_WRONLY) if kept else -1
-    try:
-        for stream, _ in kept:
-            os.dup2(nowhere, stream)
-        yield
-    finally:
-        for stream, copy in kept:
-            os.dup2(copy, stream)
-            os.close(copy)
-        if kept:
-            os.close(nowhere)

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from attnviz.errors import InputError, ResourceError
+from attnviz.memory import compare, cure, is_exhausted, room_bytes
 from attnviz.sources.models.files import ModelFiles, read_config, read_header
-from attnviz.sources.models.guarding import guard, guard_run, is_no_memory
+from attnviz.sources.models.guarding import guard, guard_run
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.models.planning import Probe
 
@@ -194,11 +195,11 @@ def load(files: ModelFiles, *, device: torch.device, dtype: str) -> Loaded:
             output_loading_info=True,
         )
 
+    model, report = guard(f"the model {name}", build)
     try:
-        model, report = guard(f"the model {name}", build)
         model = model.eval().requires_grad_(False).to(device)
     except (RuntimeError, MemoryError) as fault:
-        if not is_no_memory(fault):
+        if not is_exhausted(fault):
             raise
         raise ResourceError(f"{name} does not fit into the memory of {device}") from fault
     missing = [key for key in report["missing_keys"] if not any(p in key for p in _UNUSED_PARTS)]
@@ -305,24 +306,12 @@ def check_size(name: str, make_skeleton: Any, held: int, dtype: torch.dtype) -> 
             f"{name}: its config describes {wanted} parameters, its files hold {held} numbers: "
             "they do not belong together"
         )
-    needed, free = wanted * dtype.itemsize, available_bytes()
+    needed, free = wanted * dtype.itemsize, room_bytes()
     if free is not None and needed > free:
         raise ResourceError(
-            f"{name} needs {needed / 1e9:.1f} GB as {str(dtype).removeprefix('torch.')}, "
-            f"{free / 1e9:.1f} GB are free: try --dtype bfloat16"
+            f"{name} in {str(dtype).removeprefix('torch.')} {compare(needed, free)}: "
+            f"try --dtype bfloat16, or {cure()}"
         )
-
-
-def available_bytes() -> int | None:
-    """Return the memory that can be had without swapping, where the system says."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as stream:
-            for line in stream:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    return None
 
 
 def max_positions(config: Any) -> int | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from attnviz.errors import UsageError
 from attnviz.records import Tokens
-from attnviz.sources.models.guarding import guard_run
+from attnviz.sources.models.guarding import guard, guard_run
 from attnviz.sources.models.loading import Loaded
 from attnviz.sources.models.planning import switch
 from attnviz.sources.models.tokenizer import ModelTokenizer
@@ -165,7 +166,8 @@ def append(tokenizer: ModelTokenizer, tokens: Tokens, ids: Sequence[int]) -> Tok
     spans: list[tuple[int, int] | None] = []
     text, done = tokens.text, ""
     for at, (piece, is_special) in enumerate(zip(pieces, special)):
-        whole = library.decode(list(ids[: at + 1]), skip_special_tokens=False)
+        read = partial(library.decode, list(ids[: at + 1]), skip_special_tokens=False)
+        whole = guard("the tokenizer", read, hush=True)
         shown = whole[len(done) :] if whole.startswith(done) else piece
         done = whole
         if is_special:
