@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,10 +24,7 @@ def hushed(*streams: int) -> Iterator[None]:
     """
     kept: list[tuple[int, int]] = []
     for stream in streams or (1, 2):
-        with contextlib.suppress(OSError, ValueError):  # there is no such stream
-            python = sys.stdout if stream == 1 else sys.stderr
-            if python is not None:
-                python.flush()
+        with contextlib.suppress(OSError):  # there is no such stream
             kept.append((stream, os.dup(stream)))
     try:
         if kept:

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnviz.errors import ResourceError, WeightsError
-from attnviz.sources.confined import Ending
+from attnviz.errors import WeightsError
 from attnviz.sources.files import open_arrays, pt
 
 torch = pytest.importorskip("torch")
@@ -28,35 +27,6 @@ def test_a_file_that_is_cut_off_starts_no_child(
     (tmp_path / "bad.pt").write_bytes(file.getvalue()[:-200])
     with pytest.raises(WeightsError, match="zip"):
         open_arrays(tmp_path / "bad.pt")
-
-
-@pytest.mark.parametrize(
-    ("end", "reason"),
-    [
-        (Ending(-11, None), r"made the reading process end \(status -11\)"),
-        (Ending(0, None, is_late=True), "was not read within 5 s of processor time"),
-        (Ending(0, {"memory": True}), "takes more than"),
-        (Ending(0, {"refused": "holds no tensors"}), "bad.pt holds no tensors"),
-        (Ending(0, {}), "cannot read tensors"),  # it says that all is well, but wrote nothing
-    ],
-)
-def test_every_way_the_child_can_end_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Ending, reason: str
-) -> None:
-    torch.save({"w_q": torch.zeros(4)}, tmp_path / "bad.pt")
-    monkeypatch.setattr(pt, "run_confined", lambda *_, **__: end)
-    with pytest.raises(Exception, match=reason):
-        open_arrays(tmp_path / "bad.pt")
-
-
-def test_no_room_for_the_copy_is_no_fault_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.save({"w_q": torch.zeros(4)}, tmp_path / "a.pt")
-    end = Ending(0, {"disk": "No space left on device"})
-    monkeypatch.setattr(pt, "run_confined", lambda *_, **__: end)
-    with pytest.raises(ResourceError, match="No space left on device"):
-        open_arrays(tmp_path / "a.pt")
 
 
 def test_W_s5_a_file_saved_on_a_gpu_is_read_on_the_cpu(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tiny_models import write_model, write_tokenizer
 
 from attnviz.errors import InputError
-from attnviz.sources import stretches, tokenize
+from attnviz.sources import hush, stretches, tokenize, trial
 from attnviz.sources.labels import Family
 from attnviz.sources.models import library, tokenizer
 
@@ -47,7 +47,7 @@ def test_a_process_without_stderr_can_still_be_hushed(monkeypatch: pytest.Monkey
     def closed(_: int) -> int:
         raise OSError
 
-    monkeypatch.setattr(tokenizer.os, "dup", closed)
+    monkeypatch.setattr(hush.os, "dup", closed)
     assert tokenizer.guard("it", lambda: 3, hush=True) == 3
 
 
@@ -80,7 +80,7 @@ def test_tokenizer_files_at_their_bounds(tmp_path: Path, monkeypatch: pytest.Mon
     made = write_model(tmp_path / "tiny")
     path = made / "tokenizer.json"
     n_bytes = path.stat().st_size
-    assert (tokenizer._MAX_BYTES, tokenizer._MAX_PADDING) == (64 << 20, 1 << 20)
+    assert (tokenizer._MAX_BYTES, trial._MAX_PADDING) == (64 << 20, 1 << 20)
     monkeypatch.setattr(tokenizer, "_MAX_BYTES", n_bytes)
     tokenizer.check_files(made)
     monkeypatch.setattr(tokenizer, "_MAX_BYTES", n_bytes - 1)
@@ -164,15 +164,20 @@ def test_a_layers_tokenizer_that_fails_or_panics(
         tokenize.open_tokenizer(tmp_path / "gone.json")
     monkeypatch.undo()
     path.write_text("{}")
-    with pytest.raises(InputError, match="is not a tokenizer file"):
+    with pytest.raises(InputError, match=r"tokenizer\.json does not work"):
         tokenize.open_tokenizer(path)
     import tokenizers
 
-    monkeypatch.setattr(
-        tokenizers, "Tokenizer", SimpleNamespace(from_buffer=raising(PanicException()))
-    )
-    with pytest.raises(InputError, match=r"tokenizer\.json makes the tokenizer library panic"):
-        tokenize.open_tokenizer(path)
+    # what passed the trial, and panics here all the same
+    monkeypatch.setattr(tokenize, "try_out", lambda *_, **__: "")
+    for fault, told in (
+        (ValueError("x"), "is not a tokenizer file: x"),
+        (PanicException(), "panic"),
+    ):
+        fake = SimpleNamespace(from_buffer=raising(fault))
+        monkeypatch.setattr(tokenizers, "Tokenizer", fake)
+        with pytest.raises(InputError, match=told):
+            tokenize.open_tokenizer(path)
 
 
 def test_versions_of_what_is_not_there() -> None:
