@@ -6,6 +6,7 @@ that a sudden death loses none of them. What does not: noticing a death or a han
 
 from __future__ import annotations
 
+import gc
 import json
 import mmap
 import os
@@ -224,6 +225,8 @@ def main(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kind.prepare(folder)
+        gc.collect()
+        gc.freeze()  # the libraries' own objects need no looking through, again and again
         warnings.simplefilter("always")  # each is a fault: it would reach the terminal
         place, memory, shared = Files(folder), Memory(), Shared()
         printed = Printed(out / "printed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -176,11 +177,13 @@ def prepare(folder: Path) -> None:
 
 def read(folder: Path, files: Mapping[str, bytes]) -> object:
     """Read the folder that the files lie in."""
+    from attnviz.errors import InputError
     from attnviz.sources.models.card import model_card
     from attnviz.sources.transformers_ import open_model
 
     place = folder / next(iter(files)).partition("/")[0]
-    model_card(place)
+    with suppress(InputError):  # what the card refuses is given as a model all the same
+        model_card(place)
     source = open_model(place)
     tokens = source.tokenize("hello world !")
     seen: list[Any] = []
