@@ -23,6 +23,7 @@ from fuzz.worker import CLOCK_S, CPU_S, FORM, Shared
 _POLL_S = 0.05
 _START_S = 120.0  # for loading libraries and making sound files
 _MOST_FAULTS = 50
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Figures:
     slowest_s: float = 0.0
     growth_bytes: float = 0.0
     took_s: float = 0.0
+    is_interrupted: bool = False
     faults: list[Fault] = field(default_factory=list)
 
     def add(self, shared: Shared) -> None:
@@ -81,6 +83,10 @@ def run(
             break
         shared, faults, ended = _run_worker(kind, seed, first, count, left, bounds)
         found.faults += faults
+        if ended == INTERRUPTED:  # what was read to its end counts
+            found.add(shared)
+            found.is_interrupted = True
+            break
         if ended:  # it died, or had to be ended, at the input it names
             found.faults.append(Fault(kind, seed, shared.number, ended))
             shared.done = shared.number - first + 1
@@ -114,6 +120,8 @@ def _run_worker(
             )
             try:
                 why = _watch(process, shared, bounds)
+            except KeyboardInterrupt:
+                why = INTERRUPTED
             finally:
                 if process.poll() is None:
                     process.kill()

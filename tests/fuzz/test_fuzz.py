@@ -18,11 +18,11 @@ from fuzz.worker import CPU_S, GROWTH_BYTES
 SMOKE = {
     "safetensors": 400,
     "npz": 250,
-    "pt": 14,
-    "tokenizer": 50,
-    "gguf": 100,
-    "config": 15,
-    "text": 40,
+    "pt": 5,
+    "tokenizer": 40,
+    "gguf": 80,
+    "config": 12,
+    "text": 30,
 }
 MODELS = ("tokenizer", "gguf", "config")
 
