@@ -13,16 +13,30 @@ each error, which are known where it is raised.
     └── ResourceError             4  memory, device or disk
         └── TooLong               4  more tokens than every cell is held for
 
-A message is one line: what is wrong (with the value) · what was expected · what to do.
+A message is one line: what is wrong (with the value) · what was expected · what to do. Line breaks
+in a name or value that it quotes are written as escapes.
 """
 
 from __future__ import annotations
 
+import re
+
+_LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+
 
 class AttnvizError(Exception):
-    """Base of every error raised on purpose; ``exit_code`` is the process's exit status."""
+    """Base of every error raised on purpose; ``exit_code`` is the process's exit status.
+
+    Examples
+    --------
+    >>> str(InputError("no file of the name a\\nb"))
+    'no file of the name a\\\\nb'
+    """
 
     exit_code = 70
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_LINE_BREAKS.sub(lambda found: repr(found[0])[1:-1], message))
 
 
 class CheckFailed(AttnvizError):

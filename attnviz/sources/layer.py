@@ -7,7 +7,7 @@ and x → q, k, v for it. What does not: reading files (``weights``), drawing ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -105,12 +105,16 @@ class LayerSource:
                 f"{len(tokens)} tokens, but the layer has positions for {len(layer.positions)}: "
                 "shorten the text"
             )
-        if len(tokens) > STRETCH:
-            q, k, v = self._project_by_stretches(tokens)
-            x_LD = None
-        else:
-            x_LD = embed(layer, tokens)
-            q, k, v = self._project(x_LD)
+        import numpy as np
+
+        with np.errstate(over="ignore", invalid="ignore"):  # told below, by name
+            if len(tokens) > STRETCH:
+                q, k, v = self._project_by_stretches(tokens)
+                x_LD = None
+            else:
+                x_LD = embed(layer, tokens)
+                q, k, v = self._project(x_LD)
+        check_range(self.info.name, {"q": q, "k": k, "v": v}, layer.w_o)
         return LayerHeads(
             q=q,
             k=k,
@@ -141,6 +145,38 @@ class LayerSource:
                 room[:, span] = part
         q, k, v = whole
         return q, k, v
+
+
+def check_range(name: str, projected: Mapping[str, Array], w_o: Array | None) -> None:
+    """Refuse numbers whose products, or sums of squares, leave the range of their type.
+
+    Raises
+    ------
+    InputError
+        Names the first of q, k, v that is too large, and what it reaches.
+    """
+    for part, values in projected.items():
+        limit = 1e16 if values.dtype.itemsize <= 4 else 1e150
+        reached = _largest(values)
+        if w_o is not None and part == "v":
+            reached = max(reached, reached * _largest(w_o) * values.shape[-1], key=_rank)
+        if not reached <= limit:
+            raise InputError(
+                f"{name}: {part} reaches {reached:.3g}: wanted numbers up to {limit:.0e}, whose "
+                f"products {str(values.dtype).removeprefix('torch.')} can hold; these are no "
+                "trained weights"
+            )
+
+
+def _largest(values: Array) -> float:
+    """Return the largest magnitude, NaN where there is one, without a copy of the array."""
+    if 0 in values.shape:
+        return 0.0
+    return max(float(values.max()), -float(values.min()), key=_rank)
+
+
+def _rank(number: float) -> float:
+    return number if number == number else float("inf")
 
 
 def cut(tokens: Tokens, span: slice) -> Tokens:

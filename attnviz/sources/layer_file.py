@@ -27,6 +27,8 @@ from attnviz.sources.proof import (
     vocab_of,
 )
 
+_MAX_FILE_NAME_CHARS = 255
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -129,7 +131,8 @@ def _positions(file: ArrayFile, parts: Parts, d_model: int) -> tuple[Rows | None
 
 
 def _neighbour(path: Path, name: str) -> Path:
-    if name != Path(name).name or name.startswith(".") or "\0" in name or "\\" in name:
+    is_plain = name == Path(name).name and len(name) <= _MAX_FILE_NAME_CHARS
+    if not is_plain or name.startswith(".") or "\0" in name or "\\" in name:
         raise WeightsError(
             f"{path.name}: its embedding_from is {quote(name)}: wanted the plain name of a file in "
             "the same folder"

@@ -203,6 +203,12 @@ def _join_heads(file: ArrayFile, site: Site, read: Mapping[str, Array]) -> dict[
         pieces = {name: values for name, values in pieces.items() if "." in name}
         shapes = {values.shape for values in pieces.values()}
         first = site.tensors[next(iter(pieces))]
+        numbers = [_head_number(name) for name in pieces]
+        if numbers != list(range(len(numbers))):
+            raise WeightsError(
+                f"{file.name}: {part} is there for the heads {listed(map(str, numbers))} "
+                f"({quote(first)}, …): wanted all from 0 on"
+            )
         if len(shapes) > 1:
             raise WeightsError(
                 f"{file.name}: the heads of {part} have the shapes "

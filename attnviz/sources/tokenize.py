@@ -15,6 +15,7 @@ from typing import Any
 
 from attnviz.errors import InputError
 from attnviz.records import Span, Tokens
+from attnviz.sources.trial import try_out
 
 _MAX_TOKENIZER_BYTES = 64 << 20
 _REPLACEMENT = "\ufffd"
@@ -142,7 +143,7 @@ class TokenizerFile:
 
         text, notices = clean(text)
         try:
-            with hushed():
+            with hushed(2):
                 tokens = tokens_of_any_length(self.tokenizer, text)
         except Exception as fault:
             raise InputError(f"{self.name} cannot cut this text: {fault}") from fault
@@ -167,7 +168,7 @@ class TokenizerFile:
 
 
 def open_tokenizer(path: Path, *, n_rows: int | None = None) -> TokenizerFile:
-    """Open a ``tokenizer.json``.
+    """Open a ``tokenizer.json``, once it has been tried out in a child process (``trial``).
 
     Parameters
     ----------
@@ -188,12 +189,13 @@ def open_tokenizer(path: Path, *, n_rows: int | None = None) -> TokenizerFile:
         data = path.read_bytes()
     except OSError as fault:
         raise InputError(f"cannot read the tokenizer {path.name}: {fault.strerror}") from fault
+    digest = try_out(data, name=path.name)
     from tokenizers import Tokenizer
 
     from attnviz.sources.hush import hushed
 
     try:
-        with hushed():
+        with hushed(2):
             tokenizer = Tokenizer.from_buffer(data)
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -201,7 +203,7 @@ def open_tokenizer(path: Path, *, n_rows: int | None = None) -> TokenizerFile:
         raise InputError(f"{path.name} is not a tokenizer file: {fault}") from fault
     except BaseException as fault:  # a panic of the library is no Exception
         raise _panic(path.name, fault) from fault
-    return TokenizerFile(tokenizer, path.name, hashlib.sha256(data).hexdigest(), n_rows)
+    return TokenizerFile(tokenizer, path.name, digest, n_rows)
 
 
 def _panic(name: str, fault: BaseException) -> InputError:

@@ -197,7 +197,8 @@ def role_text(role: Role | None, entry: Entry, *, n_layers: int) -> str:
     is_matrix = role.part.startswith("w_")
     if is_matrix and role.part == "w_qkv" and role.layout in _HOW:
         words.append(_HOW[role.layout])
-    is_conv = role.layout == "blocks" and entry.shape[1:] == (3 * entry.shape[0],)
+    is_pair = len(entry.shape) == 2
+    is_conv = role.layout == "blocks" and is_pair and entry.shape[1] == 3 * entry.shape[0]
     is_conv_out = role.layout == "blocks" and entry.name.lower().endswith("c_proj.weight")
     if is_matrix and entry.name.lower().endswith("weight") and not (is_conv or is_conv_out):
         words.append("transposed")

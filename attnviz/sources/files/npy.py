@@ -10,6 +10,7 @@ import ast
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
@@ -136,6 +137,9 @@ def metadata_text(values: Array, *, file: str, name: str) -> str:
             f"{file}: {quote(name)} has {values.nbytes} bytes of text: "
             f"at most {_MAX_METADATA_BYTES} are read"
         )
+    if values.dtype.kind == "U" and _highest_character(values) > sys.maxunicode:
+        # numpy makes such strings without a look, and Python fails on them past ``except``
+        raise WeightsError(f"{file}: {quote(name)} holds no valid characters")
     try:
         if values.dtype.kind == "S":
             values = np.char.decode(values, "utf-8")
@@ -145,6 +149,12 @@ def metadata_text(values: Array, *, file: str, name: str) -> str:
         raise WeightsError(f"{file}: {quote(name)} is not UTF-8 text: save it as str") from fault
     except (ValueError, SystemError) as fault:  # numpy: which of them depends on the code point
         raise WeightsError(f"{file}: {quote(name)} holds no valid characters") from fault
+
+
+def _highest_character(values: Array) -> int:
+    codes = np.dtype(np.uint32).newbyteorder(values.dtype.byteorder)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return int(flat.view(codes).max(initial=0)) if values.nbytes else 0
 
 
 def metadata_array(name: str, value: str) -> Array:

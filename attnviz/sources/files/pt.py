@@ -8,24 +8,20 @@ size (a 2 MB file can unpack to 2 GB, a 1.5 kB one can claim 2^34 numbers), nor,
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from attnviz.errors import InputError, ResourceError, WeightsError
+from attnviz.sources.confined import Ending, Limits, run_confined
 from attnviz.sources.files import safetensors_
 from attnviz.sources.files.contract import ArrayFile, file_size_bytes, map_file, quote, unreadable
 from attnviz.sources.files.zip_directory import open_zip
 
 _MAX_PICKLE_BYTES = 8 << 20
 _EXTRA_BYTES = 256 << 20  # what the child may take beyond torch itself and the file's own size
-_BASE_S, _BYTES_PER_S = 60.0, 20e6
+_BASE_CPU_S, _CPU_S_PER_BYTE = 5.0, 2e-8
 
 
 def open_arrays(path: Path) -> ArrayFile:
@@ -101,41 +97,28 @@ def _check_archive(path: Path) -> None:
 def _run_child(path: Path, out: Path) -> None:
     """Let the child write the tensors to ``out``; turn every way it can end into an error."""
     size_bytes = file_size_bytes(path)
-    extra_bytes = 3 * size_bytes + _EXTRA_BYTES
-    script = Path(__file__).with_name("pt_child.py")
-    command = [sys.executable, "-P", str(script), str(path.absolute()), str(out), str(extra_bytes)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            timeout=_BASE_S + size_bytes / _BYTES_PER_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as fault:
-        raise WeightsError(
-            f"{path.name} was not read within {fault.timeout:.0f} s: it is damaged or hostile"
-        ) from None
-    _raise_answer(path, done.returncode, _answer(done.stdout), extra_bytes)
+    limits = Limits(
+        extra_bytes=3 * size_bytes + _EXTRA_BYTES,
+        cpu_s=_BASE_CPU_S + size_bytes * _CPU_S_PER_BYTE,
+    )
+    arguments = [str(path.absolute()), str(out), str(limits.extra_bytes)]
+    end = run_confined(Path(__file__).with_name("pt_child.py"), arguments, limits=limits)
+    _raise_answer(path, end, limits)
 
 
-def _answer(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _raise_answer(path: Path, status: int, answer: dict[str, Any] | None, limit: int) -> None:
-    if status == 0 and answer == {}:
+def _raise_answer(path: Path, end: Ending, limits: Limits) -> None:
+    answer = end.answer
+    if answer == {}:
         return
-    if answer is None or status != 0:
+    if end.is_late:
         raise WeightsError(
-            f"{path.name} made the reading process end (status {status}): it is damaged or hostile"
+            f"{path.name} was not read within {limits.cpu_s:.0f} s of processor time: "
+            "it is damaged or hostile"
+        )
+    if answer is None:
+        raise WeightsError(
+            f"{path.name} made the reading process end (status {end.status}): "
+            "it is damaged or hostile"
         )
     if "refused" in answer:
         raise WeightsError(f"{path.name} {answer['refused']}")
@@ -150,6 +133,6 @@ def _raise_answer(path: Path, status: int, answer: dict[str, Any] | None, limit:
             f"({answer['disk']}): free some, or set TMPDIR"
         )
     raise WeightsError(
-        f"{path.name} takes more than {limit} bytes of memory to open: "
+        f"{path.name} takes more than {limits.extra_bytes} bytes of memory to open: "
         "it is damaged or hostile; a state dict takes its own size"
     )

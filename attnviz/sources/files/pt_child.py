@@ -1,15 +1,14 @@
 """The child process that opens a .pt file: the only place where ``torch.load`` is called.
 
-What lives here: loading tensors only, under a memory limit, and writing them as safetensors bytes.
-What does not: the checks before (``pt``) and the reader after (``safetensors_``), which both take
-this process for hostile. Run as a script: FILE OUT EXTRA_BYTES; one JSON line comes back.
+What lives here: loading tensors only, and writing them as safetensors bytes. What does not: the
+limits (``confined_child``), the checks before (``pt``) and the reader after (``safetensors_``),
+which both take this process for hostile. Needs nothing of this package: FILE OUT LIMIT_BYTES.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from typing import Any
 
 MIN_TORCH = (2, 10)
@@ -25,19 +24,6 @@ _NAMES = {
 
 class Refused(Exception):
     """A reason not to read the file, in our own words."""
-
-
-def limit_memory(extra_bytes: int) -> None:
-    """Allow this process no more than it has now, plus ``extra_bytes``."""
-    try:
-        import resource
-
-        with open("/proc/self/statm") as file:
-            now_bytes = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (now_bytes + extra_bytes,) * 2)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, OSError, ValueError):  # no such limit on this system
-        pass
 
 
 def load(path: str, torch: Any) -> Any:
@@ -137,8 +123,8 @@ def write(out: str, tensors: dict[str, Any], metadata: dict[str, str], limit: in
                 file.write(flat.view(torch.uint8).numpy().data)
 
 
-def main(path: str, out: str, extra_bytes: int) -> dict[str, Any]:
-    """Do the work; return ``{}`` or what is wrong: ``refused``, ``memory``, ``disk``, ``torch``."""
+def prepare() -> dict[str, Any] | None:
+    """Import torch; ``{"torch": version}`` where it is missing or too old to be safe."""
     try:
         import torch
     except ImportError:
@@ -147,23 +133,17 @@ def main(path: str, out: str, extra_bytes: int) -> dict[str, Any]:
     if version is None or (int(version[1]), int(version[2])) < MIN_TORCH:
         return {"torch": torch.__version__}
     torch.set_num_threads(1)
-    limit_memory(extra_bytes)
+    return None
+
+
+def work(arguments: list[str], data: bytes) -> dict[str, Any]:
+    """Load FILE and write it to OUT, at most LIMIT bytes; ``{}``, or why not: ``refused``."""
+    import torch
+
+    path, out, limit = arguments
     try:
         tensors, metadata = collect(load(path, torch), torch)
-        write(out, tensors, metadata, extra_bytes)
+        write(out, tensors, metadata, int(limit))
     except Refused as fault:
         return {"refused": str(fault)}
-    except MemoryError:
-        return {"memory": extra_bytes}
-    except OSError as fault:
-        return {"disk": fault.strerror or "error"}
-    except RecursionError:
-        return {"refused": "nests its values too deeply"}
     return {}
-
-
-if __name__ == "__main__":
-    import warnings
-
-    warnings.simplefilter("ignore")
-    sys.stdout.write(json.dumps(main(sys.argv[1], sys.argv[2], int(sys.argv[3]))))

@@ -24,7 +24,8 @@ from attnviz.sources.models.card_layers import (
 )
 from attnviz.sources.models.files import ModelFiles, find_model, read_config, read_header
 from attnviz.sources.models.gguf import TYPE_NAMES, Gguf, read_gguf
-from attnviz.sources.models.tokenizer import added_by, family_name, guard, open_raw
+from attnviz.sources.models.guarding import guard
+from attnviz.sources.models.tokenizer import added_by, family_name, open_raw
 
 _GGUF_TOKENIZERS = {
     "gpt2": "byte-level BPE",
@@ -169,8 +170,8 @@ def _folder_tokenizer(folder: Path) -> tuple[str, str | None, str, tuple[str, ..
         told = f"no tokenizer.json; it has {', '.join(others)}" if others else "no tokenizer file"
         return others[0] if others else "", None, "", (told,)
     tokenizer = open_raw(path)
-    family = guard(path.name, lambda: read_family(tokenizer), hush=True)
-    probe = guard(path.name, lambda: tokens_of(tokenizer, "a", family=family), hush=True)
+    family = guard(path.name, lambda: read_family(tokenizer), hush="all")
+    probe = guard(path.name, lambda: tokens_of(tokenizer, "a", family=family), hush="all")
     return family_name(family), added_by(probe), sha256_of(path), ()
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from attnviz.errors import InputError, ResourceError
 from attnviz.sources.models.cache import cache_folder, new_folder, sha256_of
 from attnviz.sources.models.gguf import Gguf, read_gguf
+from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.library import load_transformers, require, version_of
-from attnviz.sources.models.tokenizer import guard
 
 _FLOAT_BYTES = 4
 _LEAST_LIMIT = 1024
@@ -92,7 +92,7 @@ def _convert(path: Path, folder: Path) -> None:
 
     with contextlib.redirect_stderr(io.StringIO()):  # the library's progress bars
         guard(f"the model in {path.name}", make_model)
-        guard(f"the tokenizer in {path.name}", make_tokenizer, hush=True)
+        guard(f"the tokenizer in {path.name}", make_tokenizer, hush="all")
     if not any(folder.glob("*.safetensors")):
         raise InputError(f"{path.name} gave no weights")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +17,9 @@ import torch
 from attnviz.errors import InputError, ResourceError
 from attnviz.memory import compare, cure, is_exhausted, room_bytes
 from attnviz.sources.models.files import ModelFiles, read_config, read_header
+from attnviz.sources.models.guarding import guard, guard_run
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.models.planning import Probe
-from attnviz.sources.models.tokenizer import guard
 
 DTYPES = {
     "float32": torch.float32,
@@ -101,7 +101,18 @@ class Loaded:
             named["use_cache"] = False
         if output_attentions:
             named["output_attentions"] = True
-        return self.body(**named, return_dict=True)
+        return self.run(named)
+
+    def run(self, named: Mapping[str, Any]) -> Any:
+        """Run the body with inputs by name, guarded.
+
+        Raises
+        ------
+        InputError
+            The model's own code fails on what the files describe.
+        """
+        kind = type(self.body).__name__
+        return guard_run(kind, lambda: self.body(**named, return_dict=True))
 
     @property
     def can_pad_left(self) -> bool:

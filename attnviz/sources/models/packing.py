@@ -228,7 +228,7 @@ def _run_packed(loaded: Any, ids: list[int], positions: list[int], session: _Ses
     token = _session.set(session)
     try:
         with torch.inference_mode():
-            loaded.body(**named, return_dict=True)
+            loaded.run(named)
     except StopForward:
         pass
     finally:

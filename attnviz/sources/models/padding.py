@@ -92,7 +92,7 @@ def takes_padding(loaded: Loaded) -> bool:
         try:
             with torch.inference_mode():
                 outputs = loaded.forward(rows, real=real, decoder_ids=decoder)
-        except (RuntimeError, ValueError, IndexError):
+        except InputError:
             return False
         states = getattr(outputs, kind, None)
         if not isinstance(states, torch.Tensor):

@@ -6,28 +6,24 @@ does not: labels (``sources.labels``), single layers' vocabularies (``sources.to
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from attnviz.errors import InputError, ResourceError
-from attnviz.memory import cure, is_exhausted
+from attnviz.errors import InputError
 from attnviz.records import Tokens
-from attnviz.sources.hush import hushed
 from attnviz.sources.labels import Family, read_family, tokens_of
 from attnviz.sources.models.files import read_json
+from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.stretches import tokens_of_any_length
 from attnviz.sources.tokenize import cut_text
+from attnviz.sources.trial import try_out
 
 _MAX_BYTES = 64 << 20
 _MAX_PADDING = 1 << 20
 _SPARE_IDS = 1 << 16
 _PROBE = "a"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +53,8 @@ class ModelTokenizer:
         return guard(
             "the tokenizer",
             lambda: tokens_of_any_length(self.tokenizer, text, family=self.family),
-            hush=True,
+            hush="all",
         )
-
-
-def guard(name: str, work: Callable[[], T], *, hush: bool = False) -> T:
-    """Do what may make the tokenizer library fail or panic; faults become one line.
-
-    The library's panics are no ``Exception``; Ctrl-C and exits pass through.
-
-    Parameters
-    ----------
-    hush
-        Keep what the library writes to stderr by itself (its panics) from the user.
-    """
-    try:
-        with hushed() if hush else nullcontext():
-            return work()
-    except InputError:
-        raise
-    except Exception as fault:
-        if is_exhausted(fault):
-            raise ResourceError(f"no memory is left for {name}: {cure()}") from fault
-        raise InputError(f"{name} does not work: {_one_line(fault)}") from fault
-    except BaseException as fault:
-        if type(fault).__name__ != "PanicException":
-            raise
-        raise InputError(f"{name} makes its library panic: it is damaged or hostile") from fault
 
 
 def open_tokenizer(folder: Path) -> ModelTokenizer:
@@ -105,7 +76,7 @@ def open_tokenizer(folder: Path) -> ModelTokenizer:
 
     notices: tuple[str, ...] = ()
     try:
-        tokenizer = guard("the tokenizer", load, hush=True)
+        tokenizer = guard("the tokenizer", load, hush="all")
     except InputError:
         if not (folder / "tokenizer.json").is_file():
             raise
@@ -122,17 +93,21 @@ def open_tokenizer(folder: Path) -> ModelTokenizer:
 
 
 def describe(tokenizer: Any, notices: tuple[str, ...] = ()) -> ModelTokenizer:
-    """Read kind, additions and hash of a ``tokenizers.Tokenizer`` with padding off."""
-    family = guard("the tokenizer", lambda: read_family(tokenizer), hush=True)
-    probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family), hush=True)
-    digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+    """Read kind, additions and hash of a ``tokenizers.Tokenizer`` with padding off.
+
+    What the library made of the files is tried out too: it need not be what a file held.
+    """
+    state = guard("the tokenizer", lambda: tokenizer.to_str().encode(), hush="all")
+    digest = try_out(state, name="the tokenizer")
+    family = guard("the tokenizer", lambda: read_family(tokenizer), hush="all")
+    probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family), hush="all")
     name = f"{family_name(family)}, adds {added_by(probe)}"
     return ModelTokenizer(tokenizer, family, name, digest, notices)
 
 
 def check_ids(name: str, tokenizer: Any) -> None:
     """Refuse ids far beyond the number of words: the library makes lists up to the largest."""
-    ids = guard(name, lambda: tokenizer.get_vocab(with_added_tokens=True)).values()
+    ids = guard(name, lambda: tokenizer.get_vocab(with_added_tokens=True), hush="all").values()
     limit = 8 * len(ids) + _SPARE_IDS
     if max(ids, default=0) > limit:
         raise InputError(
@@ -159,15 +134,22 @@ def check_files(folder: Path) -> None:
 def open_raw(path: Path) -> Any:
     """Open a ``tokenizer.json`` with nothing but the ``tokenizers`` library, padding off.
 
+    It is tried out in a child process first, where it is new (``trial``).
+
     Returns
     -------
     tokenizers.Tokenizer
     """
     from tokenizers import Tokenizer
 
-    if path.stat().st_size > _MAX_BYTES:
-        raise InputError(f"{path.name} has {path.stat().st_size} bytes: at most {_MAX_BYTES}")
-    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(path.read_bytes()), hush=True)
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise InputError(f"{path.name} has {path.stat().st_size} bytes: at most {_MAX_BYTES}")
+        data = path.read_bytes()
+    except OSError as fault:
+        raise InputError(f"cannot read {path.name}: {fault.strerror}") from fault
+    try_out(data, name=path.name)
+    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(data), hush="all")
     padding = tokenizer.padding or {}
     if (padding.get("length") or 0) > _MAX_PADDING:
         raise InputError(f"{path.name} pads every text to {padding['length']} tokens")
@@ -197,7 +179,3 @@ def added_by(probe: Tokens) -> str:
     if not (before or after):
         return "nothing"
     return " ".join([*before, "…", *after])
-
-
-def _one_line(fault: Exception) -> str:
-    return " ".join(str(fault).split())[:200] or type(fault).__name__

@@ -15,9 +15,10 @@ import torch
 
 from attnviz.errors import UsageError
 from attnviz.records import Tokens
+from attnviz.sources.models.guarding import guard, guard_run
 from attnviz.sources.models.loading import Loaded
 from attnviz.sources.models.planning import switch
-from attnviz.sources.models.tokenizer import ModelTokenizer, guard
+from attnviz.sources.models.tokenizer import ModelTokenizer
 from attnviz.sources.tokenize import clean
 
 MAX_DECODER_TOKENS = 32
@@ -57,13 +58,16 @@ def write_on(
         options["streamer"] = _Listener(tell, skip=1)
     with torch.inference_mode(), torch.random.fork_rng():
         torch.manual_seed(seed)
-        made = loaded.model.generate(
-            inputs,
-            attention_mask=torch.ones_like(inputs),
-            max_new_tokens=n_new,
-            do_sample=temperature > 0,
-            num_beams=1,
-            **options,
+        made = guard_run(
+            type(loaded.model).__name__,
+            lambda: loaded.model.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                max_new_tokens=n_new,
+                do_sample=temperature > 0,
+                num_beams=1,
+                **options,
+            ),
         )
     first = 1 if loaded.is_encoder_decoder else len(ids)
     return [int(i) for i in made[0, first:].tolist()]
@@ -163,7 +167,7 @@ def append(tokenizer: ModelTokenizer, tokens: Tokens, ids: Sequence[int]) -> Tok
     text, done = tokens.text, ""
     for at, (piece, is_special) in enumerate(zip(pieces, special)):
         read = partial(library.decode, list(ids[: at + 1]), skip_special_tokens=False)
-        whole = guard("the tokenizer", read, hush=True)
+        whole = guard("the tokenizer", read, hush="all")
         shown = whole[len(done) :] if whole.startswith(done) else piece
         done = whole
         if is_special:

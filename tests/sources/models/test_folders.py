@@ -243,7 +243,8 @@ def test_safetensors_headers_that_lie_are_refused(tmp_path, head):
 
 
 def test_a_damaged_tokenizer_is_one_line(tmp_path):
-    from attnviz.sources.models.tokenizer import guard, open_raw
+    from attnviz.sources.models.guarding import guard
+    from attnviz.sources.models.tokenizer import open_raw
 
     path = tmp_path / "tokenizer.json"
     path.write_text("{")

@@ -1,0 +1,87 @@
+"""Let libraries work on a stranger's model: what they raise becomes one line, what they print goes.
+
+What lives here: the guards around loading and around running a model. What does not: the checks
+of ours that come before (``files``, ``gguf``, ``loading``), and processes of their own (``trial``).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from attnviz.errors import AttnvizError, InputError
+from attnviz.memory import is_exhausted
+from attnviz.sources.hush import hushed
+
+T = TypeVar("T")
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
+_STREAMS = {"all": (1, 2), "results": (1,), "none": ()}
+
+
+def guard(name: str, work: Callable[[], T], *, hush: str = "results") -> T:
+    """Do what may make a library fail or panic; faults become one line, warnings are dropped.
+
+    The tokenizer library's panics are no ``Exception``; Ctrl-C, exits and a lack of memory pass
+    through.
+
+    Parameters
+    ----------
+    hush
+        What a library may not write to by itself: ``results`` (standard output, which some do
+        with a stranger's own words), ``all`` (standard error too, where panics go), ``none``.
+    """
+    try:
+        with hushed(*_STREAMS[hush]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return work()
+    except AttnvizError:
+        raise
+    except Exception as fault:
+        if is_exhausted(fault):
+            raise
+        raise InputError(f"{name} does not work: {one_line(fault)}") from fault
+    except BaseException as fault:
+        if type(fault).__name__ != "PanicException":
+            raise
+        raise InputError(f"{name} makes its library panic: it is damaged or hostile") from fault
+
+
+def guard_run(name: str, run: Callable[[], T]) -> T:
+    """Run a model; what its own code raises becomes one line, what code of ours raises stays.
+
+    Code of ours is called from inside a model, with every layer's q, k, v.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return run()
+    except AttnvizError:
+        raise
+    except Exception as fault:
+        if is_exhausted(fault) or _comes_from_us(fault.__traceback__):
+            raise
+        raise InputError(
+            f"{name} does not run: {one_line(fault)}; its config, tensors and tokenizer do not "
+            "belong together"
+        ) from fault
+
+
+def one_line(fault: BaseException) -> str:
+    """Return what an error says in one line of at most 200 characters."""
+    return " ".join(str(fault).split())[:200] or type(fault).__name__
+
+
+def _comes_from_us(trace: TracebackType | None) -> bool:
+    """True where code of this package was called back from inside the library's."""
+    was_library = False
+    while trace is not None:
+        is_ours = trace.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+        if is_ours and was_library:
+            return True
+        was_library = was_library or not is_ours
+        trace = trace.tb_next
+    return False
