@@ -113,15 +113,14 @@ def test_metadata_is_text_or_json_within_64_mib() -> None:
     [("n_heads", "8", "i"), ("n_heads", "123456789", "i"), ("n_heads", "1234567890", "U"), ("n_heads", "0", "U"),
      ("n_kv_heads", "2", "i"), ("n_kv_heads", "2.0", "U"), ("causal", "true", "b"), ("causal", "false", "b"),
      ("causal", "True", "U"), ("scale", "0.125", "f"), ("scale", "1", "U"), ("scale", "x", "U"),
-     ("origin", "8", "U"), ("vocab", '["a", "b"]', "U"), ("vocab", '["a","b"]', "U"), ("vocab", "[]", "U"),
+     ("origin", "8", "U"), ("origin", '["a", "b"]', "U"), ("vocab", '["a", "b"]', "U"), ("vocab", '["a","b"]', "U"), ("vocab", "[]", "U"),
      ("vocab", '["a", 1]', "U"), ("vocab", '{"a": 1}', "U"), ("vocab", '["a\\u0000"]', "U"), ("vocab", "[" * 99999, "U")],
 )  # fmt: skip
 def test_metadata_reads_back_as_it_was(name: str, value: str, kind: str) -> None:
     array = npy.metadata_array(name, value)
     assert array.dtype.kind == kind
     assert npy.metadata_text(array, file="f", name=name) == value
-    if name == "vocab":
-        assert array.shape == ((2,) if value == '["a", "b"]' else ())
+    assert array.shape == ((2,) if (name, value) == ("vocab", '["a", "b"]') else ())
     if name == "causal" and kind == "b":
         assert bool(array) is (value == "true")
 
@@ -129,6 +128,10 @@ def test_metadata_reads_back_as_it_was(name: str, value: str, kind: str) -> None
 def test_metadata_that_npz_cannot_hold_is_refused() -> None:
     assert "ends in NUL" in fault_of(lambda: npy.metadata_array("origin", "a\0"))
     assert "one name" in fault_of(lambda: npy.storable({"a": np.ones(1)}, {"a": "x"}, {}))
+    both = {"b": np.ones(1), "a": np.ones(1), "c": np.ones(1)}
+    assert fault_of(lambda: npy.storable(both, {"c": "x", "b": "x", "a": "x"}, {})).startswith(
+        "a, b, c: a tensor"
+    )
     assert list(npy.storable({"b": np.ones(1)}, {"a": "x"}, {})) == ["a", "b"]
     wide = npy.storable({"w": np.array([0x3F80], "u2")}, {}, {"w": "BF16"})
     assert wide["w"].tolist() == [1.0]
@@ -297,6 +300,21 @@ def test_a_folder_is_read_by_its_visible_npy_files(
     assert list(open_arrays(tmp_path).entries) == ["a", "w_q"]
     monkeypatch.setattr(npy_folder, "_MAX_FILES", 2)
     assert "3 .npy files: at most 2" in fault_of(lambda: open_arrays(tmp_path))
+
+
+def test_a_folder_reads_its_numbers_from_behind_headers_of_any_length(tmp_path: Path) -> None:
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }".ljust(10_000)
+    longest = b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text
+    (tmp_path / "w.npy").write_bytes(longest + np.array([0.5, 2.0]).tobytes())
+    np.save(tmp_path / "v.npy", np.arange(6.0).reshape(2, 3))
+    file = open_arrays(tmp_path)
+    assert file.read("w").tolist() == [0.5, 2.0]
+    assert file.read("v").tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_objects_are_never_written() -> None:
+    with pytest.raises(ValueError, match="allow_pickle"):
+        npy.write_array(io.BytesIO(), np.array([{}], object))
 
 
 def test_a_folder_without_arrays_says_what_it_may_be(tmp_path: Path) -> None:
