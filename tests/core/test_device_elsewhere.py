@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnviz import memory
 from attnviz.core import device, plan, products
 from attnviz.core.heads import select_heads
 from attnviz.core.masks import visible_block
@@ -93,33 +94,45 @@ class Files:
 
 
 def test_the_smallest_room_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    files, cpu = Files(monkeypatch), torch.device("cpu")
-    limits = [(resource.RLIM_INFINITY, 0)]
+    files = Files(monkeypatch)
+    limits: dict[int, int] = {}
+    none = (resource.RLIM_INFINITY,) * 2
     monkeypatch.setattr(
-        resource, "getrlimit", lambda kind: limits[0] if kind == resource.RLIMIT_AS else None
+        resource, "getrlimit", lambda kind: (limits[kind], -1) if kind in limits else none
     )
-    assert device.free_memory_bytes(cpu) is None
+    assert memory.free_bytes() is None
+    assert memory.room_bytes() is device.free_memory_bytes(torch.device("cpu")) is None
+    assert memory.cure() == "close other programs"
     files.texts["/proc/meminfo"] = "MemTotal: 9 kB\nMemAvailable:  2048 kB\nx: 1"
-    assert device.free_memory_bytes(cpu) == 2048 * 1024
-    files.texts["/proc/meminfo"] = "MemAvailable:\n"
-    assert device.free_memory_bytes(cpu) is None
+    assert memory.free_bytes() == 2048 * 1024
+    assert (
+        memory.room_bytes()
+        == device.free_memory_bytes(torch.device("cpu"))
+        == int(0.8 * 2048 * 1024)
+    )
+    for odd in ("MemAvailable:\n", "MemAvailable: many kB", "MemFree: 3 kB"):
+        files.texts["/proc/meminfo"] = odd
+        assert memory.free_bytes() is None
     group = "/sys/fs/cgroup"
     files.texts |= {f"{group}/memory.max": "max", f"{group}/memory.current": "5"}
-    assert device.free_memory_bytes(cpu) is None
+    assert memory.free_bytes() is None
     old = f"{group}/memory"
     files.texts |= {f"{old}/memory.limit_in_bytes": "70\n", f"{old}/memory.usage_in_bytes": "30\n"}
-    assert device.free_memory_bytes(cpu) == 40
+    assert memory.free_bytes() == 40
     files.texts[f"{group}/memory.max"] = "25"
-    assert device.free_memory_bytes(cpu) == 20
+    assert memory.free_bytes() == 20
     files.texts[f"{group}/memory.current"] = "99"
-    assert device.free_memory_bytes(cpu) == 0
-    files.texts[f"{group}/memory.current"] = "5"
-    limits[0] = (10 * resource.getpagesize(), 0)
-    files.texts["/proc/self/statm"] = "9 1 1"
-    files.texts[f"{group}/memory.max"] = "999999"
-    assert device.free_memory_bytes(cpu) == resource.getpagesize()
-    files.texts["/proc/self/statm"] = "11 1 1"
-    assert device.free_memory_bytes(cpu) == 0
+    assert memory.free_bytes() == 0
+    del files.texts[f"{group}/memory.max"], files.texts[f"{old}/memory.limit_in_bytes"]
+    page = resource.getpagesize()
+    files.texts["/proc/self/statm"] = "9 1 1 1 1 7 0"
+    for kind, used in ((resource.RLIMIT_AS, 9), (resource.RLIMIT_DATA, 7)):
+        for pages in (used + 2, used, used - 1):
+            limits = {kind: pages * page}
+            assert memory.free_bytes() == max(0, pages - used) * page
+        assert memory.cure() == "raise the limit (--max-memory)"
+    del files.texts["/proc/self/statm"]
+    assert memory.free_bytes() is None
 
 
 @pytest.mark.parametrize(
@@ -137,14 +150,22 @@ def test_caches_as_the_system_names_them(
     assert device.cache_bytes(9) == 1 << 20
 
 
-def test_only_errors_about_memory_are_about_memory() -> None:
-    assert device.is_out_of_memory(MemoryError())
-    assert device.is_out_of_memory(
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")
-    )
-    assert not device.is_out_of_memory(ValueError("can't allocate memory"))
+@pytest.mark.parametrize(
+    ("fault", "is_memory"),
+    [(MemoryError(), True), (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), True),
+     (torch.OutOfMemoryError("CUDA out of memory"), True), (RuntimeError("shapes differ"), False),
+     (ValueError("can't allocate memory"), False), (ImportError("failed to map segment from x"), True),
+     (OSError(12, "Cannot allocate memory"), True), (ImportError("no such module"), False), (OSError(2, "No such file"), False)],
+)  # fmt: skip
+def test_only_faults_about_memory_are_about_memory(fault: BaseException, is_memory: bool) -> None:
+    assert memory.is_exhausted(fault) is is_memory
+
+
+def test_types_by_name() -> None:
     assert device.dtype_name(torch.bfloat16) == "bfloat16"
     assert device.sum_dtype(torch.float16) == torch.float32
+    assert memory.compare(999_999_999, 5 * 10**5) == "needs 1,000 MB and 0 MB can be had"
+    assert memory.compare(10**9, 5 * 10**8) == "needs 1.0 GB and 0.5 GB can be had"
 
 
 def sizes(n: int, **more: Any) -> LayerHeads:
@@ -167,7 +188,7 @@ def test_blocks_on_a_gpu_follow_its_memory(monkeypatch: pytest.MonkeyPatch) -> N
     room[0] = 1 << 10
     with pytest.raises(
         ResourceError,
-        match=r"streaming 10000 keys needs \d+ MiB in blocks of 16 rows, and 0 MiB are free",
+        match=r"streaming 10000 keys in blocks of 16 rows needs \d+ MB and 0 MB can be had",
     ):
         plan_stream(sizes(10_000), figures=("output",), device=gpu)
 
