@@ -205,12 +205,13 @@ def test_nested_values_become_dotted_names_and_metadata() -> None:
 
 def test_values_at_the_bounds_of_number_and_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (pt_child._MAX_NODES, pt_child._MAX_DEPTH) == (200_000, 16)
-    deep: Any = torch.ones(1)
-    for _ in range(16):
-        deep = {"a": deep}
-    assert list(pt_child.collect(deep, torch)[0]) == [".".join("a" * 16)]
-    assert "nests them too deeply" in refusal(lambda: pt_child.collect([deep], torch))
-    assert "nests them too deeply" in refusal(lambda: pt_child.collect({"a": deep}, torch))
+    for wrap, name in ((lambda x: {"a": x}, "a"), (lambda x: [x], "0"), (lambda x: (x,), "0")):
+        deep: Any = torch.ones(1)
+        for _ in range(16):
+            deep = wrap(deep)
+        assert list(pt_child.collect(deep, torch)[0]) == [".".join(name * 16)]
+        for deeper in ([deep], {"a": deep}):
+            assert "nests them too deeply" in refusal(lambda d=deeper: pt_child.collect(d, torch))  # type: ignore[misc]
     monkeypatch.setattr(pt_child, "_MAX_NODES", 4)
     three = {"a": torch.ones(1), "b": 1, "c": 2}
     assert list(pt_child.collect(three, torch)[0]) == ["a"]
@@ -319,12 +320,12 @@ def test_the_child_limits_itself_before_it_opens_the_file(monkeypatch: pytest.Mo
 
     limits: dict[int, tuple[int, int]] = {}
     monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: limits.update({kind: pair}))
-    pt_child.limit_memory(1000)
+    pt_child.limit_memory(1 << 40)
     now, hard = limits[resource.RLIMIT_AS]
     with open("/proc/self/statm") as file:
         held = int(file.read().split()[0]) * resource.getpagesize()
     assert now == hard
-    assert abs(now - 1000 - held) < 64 << 20
+    assert abs(now - (1 << 40) - held) < 64 << 20
     assert limits[resource.RLIMIT_CORE] == (0, 0)
 
     def fail(*_: Any) -> None:
