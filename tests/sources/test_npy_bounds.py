@@ -158,12 +158,49 @@ def test_mapped_members_begin_after_their_own_local_header(tmp_path: Path) -> No
     values = np.arange(1 << 18, dtype=np.float64)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("another.npy", npy_bytes((3,), data=bytes(24)))
         member = zipfile.ZipInfo("w.npy")
         member.extra = b"\x99\x99\x10\x01" + bytes(272)  # an unknown field
         part = io.BytesIO()
         np.save(part, values)
         archive.writestr(member, part.getvalue())
     np.testing.assert_array_equal(open_bytes(tmp_path, file.getvalue(), ".npz").read("w"), values)
+
+
+def test_a_file_that_is_cut_off_after_it_was_opened(tmp_path: Path) -> None:
+    file = open_bytes(
+        tmp_path, zip_bytes(("w.npy", npy_bytes((1 << 18,), data=bytes(8 << 18)))), ".npz"
+    )
+    with (tmp_path / "a.npz").open("r+b") as opened:
+        opened.truncate(1 << 20)
+    assert "no zip directory" in fault_of(lambda: file.read("w"))
+
+
+def test_a_member_that_ends_before_the_size_it_claims(tmp_path: Path) -> None:
+    data = bytearray(zip_bytes(("w.npy", npy_bytes((3,), data=bytes(16)))))
+    place = data.index(b"PK\x01\x02") + 24
+    size_bytes = int.from_bytes(data[place : place + 4], "little")
+    data[place : place + 4] = (size_bytes + 8).to_bytes(4, "little")
+    file = open_bytes(tmp_path, bytes(data), ".npz")
+    assert f"w.npy gives {size_bytes} bytes, wanted {size_bytes + 8}" in fault_of(
+        lambda: file.read("w")
+    )
+
+
+def test_packed_members_are_unpacked_however_large(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    arrays = {"w": np.full((160_000,), 0.5), "r": draw.random(300_000)}
+    np.savez_compressed(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
+    file = open_arrays(tmp_path / "a.npz")
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(file.read(name), values)
+
+
+def test_headers_in_a_zip_may_be_as_long_as_their_bound(tmp_path: Path) -> None:
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }".ljust(10_000)
+    longest = b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text
+    data = zip_bytes(("w.npy", longest + np.array([0.5]).tobytes()))
+    assert open_bytes(tmp_path, data, ".npz").read("w").tolist() == [0.5]
 
 
 def test_files_beside_the_arrays_are_left_alone(tmp_path: Path) -> None:

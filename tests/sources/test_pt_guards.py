@@ -107,7 +107,8 @@ def test_the_child_gets_what_the_file_may_cost(
     assert Path(seen["command"][2]).name == "pt_child.py"
     assert seen["command"][3:] == [str(path), str(tmp_path / "out"), str(3000 + (256 << 20))]
     assert seen["timeout"] == 60 + 1000 / 20e6
-    assert (seen["stdin"], seen["stderr"]) == (subprocess.DEVNULL, subprocess.DEVNULL)
+    assert [seen[name] for name in ("stdin", "stdout", "stderr")] == [
+        subprocess.DEVNULL, subprocess.PIPE, subprocess.DEVNULL]  # fmt: skip
     assert seen["env"]["OMP_NUM_THREADS"] == seen["env"]["MALLOC_ARENA_MAX"] == "1"
     assert "PATH" in seen["env"]
     assert not seen["check"]
