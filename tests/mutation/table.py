@@ -76,6 +76,6 @@ FORMULAS: dict[str, tuple[str, ...]] = {
     "attnviz/core/flow.py": ("tests/core/test_flow.py",),
     "attnviz/core/compare.py": ("tests/core/test_compare_traces.py", "tests/core/test_compare.py"),
     "attnviz/core/choose.py": ("tests/core/test_choose_loops.py", "tests/core/test_choose.py"),
-    "attnviz/sources/random_.py": ("tests/sources/test_weights.py", "tests/cli/test_explain.py"),
+    "attnviz/sources/random_.py": ("tests/sources/test_random.py",),
 }
 TABLE = {**GUARDS, **FORMULAS}
