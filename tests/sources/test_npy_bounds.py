@@ -308,6 +308,9 @@ def test_the_64_bit_size_of_a_directory_is_the_one_zipfile_takes(tmp_path: Path)
     assert f"its directory has {1 << 40} bytes" in fault_of(
         lambda: open_bytes(tmp_path, elsewhere + zip64(honest, reached=0), ".npz")
     )
+    assert open_bytes(tmp_path, zip_bytes(), ".npz").entries == {}
+    unmarked = zip64(1 << 40).replace(b"PK\x06\x07", b"xxxx")
+    assert "its directory" not in fault_of(lambda: open_bytes(tmp_path, unmarked, ".npz"))
     lost = zip_bytes(("w.npy", npy_bytes((0,))))
     lost = lost[:-10] + b"\xff\xff\xff\xff" + lost[-6:]
     assert "its directory has 4294967295 bytes" in fault_of(

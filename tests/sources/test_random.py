@@ -107,6 +107,7 @@ def test_an_opened_layer_says_what_it_is() -> None:
     assert (info.kind, info.name, info.seed) == ("random weights", "philox-3", 3)
     assert (info.n_layers, info.n_heads, info.n_kv_heads, info.d_model, info.d_k, info.d_v) == (1, 4, 2, 6, 4, 4)  # fmt: skip
     assert info.sha256 == digest(draw_matrices(seed=3, d_model=6, d_k=4, n_heads=4, n_kv_heads=2))
+    assert info.tokenizer.startswith("words and punctuation")
     assert source.layer.scale == 0.5
     assert (source.layer.n_heads, source.layer.n_kv_heads) == (4, 2)
     tokens = source.tokenize("Bear bear")
