@@ -11,7 +11,7 @@ import pytest
 from tiny_models import write_model, write_tokenizer
 
 from attnviz.errors import InputError
-from attnviz.sources import stretches, tokenize
+from attnviz.sources import hush, stretches, tokenize
 from attnviz.sources.labels import Family
 from attnviz.sources.models import library, tokenizer
 
@@ -47,7 +47,7 @@ def test_a_process_without_stderr_can_still_be_hushed(monkeypatch: pytest.Monkey
     def closed(_: int) -> int:
         raise OSError
 
-    monkeypatch.setattr(tokenizer.os, "dup", closed)
+    monkeypatch.setattr(hush.os, "dup", closed)
     assert tokenizer.guard("it", lambda: 3, hush=True) == 3
 
 
