@@ -66,6 +66,25 @@ def test_a_file_is_flushed_named_and_its_folder_flushed_in_this_order(
                             "close", "unlink tmp"]  # fmt: skip
 
 
+def test_everything_is_handed_to_the_system_before_it_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(store.os, "fsync", lambda file: sizes.append(os.fstat(file).st_size))
+    write_atomic(tmp_path / "a", b"12345")
+    write_atomic(tmp_path / "b", lambda file: file.write(b"123") and None)
+    assert (sizes[0], sizes[2]) == (5, 3)
+
+
+def test_the_first_file_by_name_is_told(tmp_path: Path) -> None:
+    target = tmp_path / "layer"
+    target.mkdir()
+    for name in ("b.txt", "a.txt", "d.txt", "c.txt"):
+        (target / name).write_bytes(b"")
+    with pytest.raises(UsageError, match=r"\('a\.txt'\)"):
+        write_folder_atomic(target, {"a.npy": b""}, force=True)
+
+
 def test_a_folder_is_flushed_named_and_its_parent_flushed_in_this_order(
     tmp_path: Path, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
