@@ -322,6 +322,10 @@ def test_versions_columns_and_oddities_differ_too() -> None:
     odd = {**held, "inputs": "none", "settings": None, "columns": {"heads": 1, "texts": held["columns"]["texts"]}}  # fmt: skip
     names = [name for name, _, _ in manifests.differences(held, odd)]
     assert names == ["settings", "inputs", "columns heads"]
+    for one, other in ((held, odd), (odd, held)):
+        found = {name: pair for name, *pair in manifests.differences(one, other)}
+        assert found["settings"] == [one["settings"], other["settings"]]
+        assert found["inputs"] == [one["inputs"], other["inputs"]]
     assert list(manifests.differences(held, {**held, "n_texts": 99, "schema": "x"})) == []
 
 
@@ -336,8 +340,9 @@ def test_another_batch_is_refused_with_the_first_three_differences() -> None:
         f'd holds another batch: --head "all" there, {shown} here; --layer 1 there, "猫" here; '
         "--a not given there, 1 here; choose another folder, or give the same command to continue it"
     )
-    with pytest.raises(UsageError, match="; and 1 more; choose"):
+    with pytest.raises(UsageError, match="; and 1 more; choose") as caught:
         manifests.refuse_other(held, made(settings={**three, "b": 1}), folder="d")
+    assert str(caught.value).count(" there, ") == 3
     assert manifests._show("x" * 58) == json.dumps("x" * 58)
     assert manifests._show("x" * 59) == json.dumps("x" * 59)[:57] + "…"
 
