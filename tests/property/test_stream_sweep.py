@@ -95,14 +95,14 @@ def test_every_addition_with_quiet_and_loud_scores(kind: str, spread: float, how
     check_stream(Case(layer(90, 140, spread=spread, **more), False, HOW[how]), **EXACT)
 
 
-@pytest.mark.parametrize("spread", [1.0, 30.0])
+@pytest.mark.parametrize("spread", [1.0, 6.0])
 def test_values_that_are_no_numbers_keep_their_sign(spread: float) -> None:
     heads = layer(30, 70, spread=spread, visible=MaskRule(causal=True))
     v = heads.v.copy()
-    v[0, 50, 1], v[1, 68, 2] = np.inf, -np.inf
+    v[0, 12, 1], v[1, 20, 2] = np.inf, -np.inf
     found = stream(dataclasses.replace(heads, v=v), dtype=torch.float64).output_HLF
     plain = reference.trace_heads(heads)
-    for head, key, column, value in ((0, 50, 1, np.inf), (1, 68, 2, -np.inf)):
+    for head, key, column, value in ((0, 12, 1, np.inf), (1, 20, 2, -np.inf)):
         looks = plain["weights"][head, :, key] > 0
         assert looks.any()
         np.testing.assert_array_equal(found[head, looks, column], value)
