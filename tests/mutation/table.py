@@ -21,7 +21,7 @@ _STREAM = (
     "tests/core/test_stream.py",
     "tests/property/test_stream_sweep.py",
 )
-_FIGURES = ("tests/core/test_head_figures.py",)
+_FIGURES = ("tests/core/test_figures_edges.py", "tests/core/test_head_figures.py")
 
 GUARDS: dict[str, tuple[str, ...]] = {
     "attnviz/render/tokens.py": ("tests/render/test_tokens.py",),
