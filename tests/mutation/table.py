@@ -18,6 +18,7 @@ _BATCH = ("tests/runs/test_store.py", "tests/runs/test_store_steps.py")
 _PAGE = ("tests/page/test_page_header.py", "tests/page/test_page_encode.py")
 _STREAM = (
     "tests/core/test_links_and_sums.py",
+    "tests/core/test_job.py",
     "tests/core/test_stream.py",
     "tests/property/test_stream_sweep.py",
 )
