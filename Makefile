@@ -6,8 +6,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 JOBS ?= 2
+COUNT ?= 45
 
-.PHONY: demo test test-all lint format wheel docs man sample bench clean help
+.PHONY: demo test test-all coverage mutants lint format wheel docs man sample bench clean help
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -20,6 +21,19 @@ test: $(VENV)/.dev  ## set everything up and run the tests
 
 test-all: $(VENV)/.dev  ## the tests, and those that take minutes
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+# A child that is measured starts later and weighs more, so a test of time or memory may fail here;
+# what counts is the share at the end, which must be 95 %.
+coverage: $(VENV)/.dev  ## the tests, and which lines and branches no test passes
+	rm -f build/coverage/data*
+	-COVERAGE_FILE=$(CURDIR)/build/coverage/data \
+		$(BIN)/coverage run -m pytest -n $(JOBS) -m "not slow" --ignore-glob='*_mutants.py' \
+		--ignore=tests/core/test_mutants.py $(ARGS)
+	$(BIN)/coverage combine -q --data-file=build/coverage/data build/coverage
+	$(BIN)/coverage report --data-file=build/coverage/data
+
+mutants: $(VENV)/.dev  ## break guards and formulas, COUNT breaks a file, and see who notices
+	$(BIN)/python tests/mutation/run.py --count $(COUNT) --jobs $(JOBS) $(if $(RECORD),--record) $(ARGS)
 
 lint: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff check .
