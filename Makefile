@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 JOBS ?= 2
 COUNT ?= 45
+SECONDS ?= 60
 
-.PHONY: demo test test-all coverage mutants lint format wheel docs man sample bench clean help
+.PHONY: demo test test-all coverage mutants fuzz lint format wheel docs man sample bench clean help
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -58,6 +59,9 @@ sample: $(VENV)/.dev  ## train the bundled sample again
 
 bench: $(VENV)/.dev  ## time everything, side by side with its baselines
 	$(BIN)/python -m benchmarks
+
+fuzz: $(VENV)/.dev  ## damaged inputs of every kind for SECONDS=60, counted in tests/fuzz/counts.json
+	PYTHONPATH=tests:. $(BIN)/python -m fuzz --seconds $(SECONDS) $(ARGS)
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,7 @@ from typing import Any
 
 from attnviz.errors import InputError
 from attnviz.records import Span, Tokens
-from attnviz.sources.trial import try_out
+from attnviz.sources.trial import refuse_padding, try_out
 
 _MAX_TOKENIZER_BYTES = 64 << 20
 _REPLACEMENT = "\ufffd"
@@ -197,8 +197,11 @@ def open_tokenizer(path: Path, *, n_rows: int | None = None) -> TokenizerFile:
     try:
         with hushed(2):
             tokenizer = Tokenizer.from_buffer(data)
+        refuse_padding(tokenizer, name=path.name)
         tokenizer.no_padding()
         tokenizer.no_truncation()
+    except InputError:
+        raise
     except Exception as fault:
         raise InputError(f"{path.name} is not a tokenizer file: {fault}") from fault
     except BaseException as fault:  # a panic of the library is no Exception

@@ -29,6 +29,7 @@ from attnviz.sources.models.library import require, version_of
 from attnviz.sources.models.loading import (
     DTYPES,
     Loaded,
+    check_files,
     count_layers,
     load,
     max_positions,
@@ -89,6 +90,7 @@ def open_model(
 
         folder = converted(given.weights[0], notify=notify)
         files = replace(find_model(folder), name=given.name)
+    check_files(files)  # the library reads the config to open the tokenizer
     tokenizer = open_tokenizer(files.folder)
     loaded = load(files, device=torch.device(device), dtype=dtype)
     found = _plan(loaded, files, dtype=dtype, sha256=sha256)
@@ -288,8 +290,6 @@ class TransformersSource:
             raise UsageError(f"{self.files.name} does not write text on: it has no language head")
         self._check_length(len(tokens) + n_new)
         return go_on(self.loaded, self.tokenizer, tokens, n_new, **how)
-
-    # -- inside -----------------------------------------------------------------------------
 
     @property
     def _is_pair(self) -> bool:

@@ -1,6 +1,6 @@
 """Try out tokenizer files not seen before in a child process, once; remember those that passed.
 
-What lives here: ``try_out``. What does not: the child's side (``tokenizer_child``), opening a
+What lives here: ``try_out``, and a bound on padding. What does not: the child's side (``tokenizer_child``), opening a
 tokenizer for use (``tokenize``, ``models.tokenizer``), which follows only after a pass.
 
 The ``tokenizers`` library is native code that panics, aborts the process or takes all memory on
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
-from attnviz.errors import InputError
+from attnviz.errors import InputError, ResourceError
+from attnviz.memory import cure, free_bytes
 from attnviz.sources.confined import Limits, run_confined
 from attnviz.sources.models.cache import read_entry, write_entry
 
@@ -20,8 +22,22 @@ SAMPLE_SHA256 = "4d6b564eac41e7b5ac2d344341fbbe47bcb50cd66636d5f91c01196041aedaf
 """Of the bundled sample's tokenizer, which is known to work."""
 
 _VERSION = 1
+_MAX_PADDING = 1 << 20
 _EXTRA_BYTES, _BYTES_PER_BYTE = 256 << 20, 24  # a vocabulary takes some 17 times its JSON text
 _BASE_CPU_S, _CPU_S_PER_BYTE = 1.0, 1e-6
+
+
+def refuse_padding(tokenizer: Any, *, name: str) -> None:
+    """Refuse a ``tokenizers.Tokenizer`` that pads without bound, padding switched off or not.
+
+    Raises
+    ------
+    InputError
+        Names the length.
+    """
+    length = (tokenizer.padding or {}).get("length") or 0
+    if length > _MAX_PADDING:
+        raise InputError(f"{name} pads every text to {length} tokens: it is damaged or hostile")
 
 
 def try_out(data: bytes, *, name: str) -> str:
@@ -39,6 +55,8 @@ def try_out(data: bytes, *, name: str) -> str:
     ------
     InputError
         It fails, panics, ends the child, or takes more memory or time than its size allows.
+    ResourceError
+        There is less memory than it is allowed.
 
     Notes
     -----
@@ -62,6 +80,10 @@ def try_out(data: bytes, *, name: str) -> str:
     if end.answer == {}:
         write_entry("tokenizer", key, True)
         return digest
+    if end.answer is None or "memory" in end.answer:
+        room = free_bytes()
+        if room is not None and room < limits.extra_bytes:
+            raise ResourceError(f"no memory is left to try {name} out: {cure()}")
     if end.is_late:
         raise InputError(
             f"{name} was not tried out within {limits.cpu_s:.0f} s of processor time: it is "

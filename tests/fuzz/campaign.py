@@ -23,6 +23,7 @@ from fuzz.worker import CLOCK_S, CPU_S, FORM, Shared
 _POLL_S = 0.05
 _START_S = 120.0  # for loading libraries and making sound files
 _MOST_FAULTS = 50
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Figures:
     slowest_s: float = 0.0
     growth_bytes: float = 0.0
     took_s: float = 0.0
+    is_interrupted: bool = False
     faults: list[Fault] = field(default_factory=list)
 
     def add(self, shared: Shared) -> None:
@@ -59,8 +61,17 @@ class Figures:
         self.growth_bytes = max(self.growth_bytes, shared.growth_bytes)
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What an input may take: processor time, and what makes the parent end it; in seconds."""
+
+    cpu_s: float = CPU_S
+    hang_s: float = 2 * CPU_S
+    clock_s: float = CLOCK_S
+
+
 def run(
-    kind: str, *, seed: int, count: int, seconds: float = 1e9, clock_s: float = CLOCK_S
+    kind: str, *, seed: int, count: int, seconds: float = 1e9, bounds: Bounds = Bounds()
 ) -> Figures:
     """Read inputs 0 to ``count`` − 1 of a seed, as far as the time allows; faults do not stop it."""
     found = Figures(kind, seed)
@@ -70,8 +81,12 @@ def run(
         left = seconds - (time.monotonic() - began)
         if first and left <= 0:
             break
-        shared, faults, ended = _run_worker(kind, seed, first, count, left, clock_s)
+        shared, faults, ended = _run_worker(kind, seed, first, count, left, bounds)
         found.faults += faults
+        if ended == INTERRUPTED:  # what was read to its end counts
+            found.add(shared)
+            found.is_interrupted = True
+            break
         if ended:  # it died, or had to be ended, at the input it names
             found.faults.append(Fault(kind, seed, shared.number, ended))
             shared.done = shared.number - first + 1
@@ -86,14 +101,14 @@ def run(
 
 
 def _run_worker(
-    kind: str, seed: int, first: int, stop: int, seconds: float, clock_s: float
+    kind: str, seed: int, first: int, stop: int, seconds: float, bounds: Bounds
 ) -> tuple[Shared, list[Fault], str]:
     """Return the figures, the faults it told of, and why it ended early, if it did."""
     with tempfile.TemporaryDirectory() as made:
         board, out, err = (Path(made) / name for name in ("board", "faults", "err"))
         board.write_bytes(Shared().pack())
         command = [sys.executable, "-m", "fuzz.worker", kind, str(seed), str(first), str(stop),
-                   str(seconds), made]  # fmt: skip
+                   str(seconds), str(bounds.cpu_s), made]  # fmt: skip
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths()), "TMPDIR": made,
                        "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                        "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
@@ -104,7 +119,9 @@ def _run_worker(
                 command, stdin=subprocess.DEVNULL, stdout=to, stderr=to, env=environment
             )
             try:
-                why = _watch(process, shared, clock_s)
+                why = _watch(process, shared, bounds)
+            except KeyboardInterrupt:
+                why = INTERRUPTED
             finally:
                 if process.poll() is None:
                     process.kill()
@@ -130,7 +147,7 @@ def _paths() -> list[str]:
     return [str(tests), str(tests.parent), *filter(None, [os.environ.get("PYTHONPATH", "")])]
 
 
-def _watch(process: subprocess.Popen[bytes], shared: mmap.mmap, clock_s: float) -> str:
+def _watch(process: subprocess.Popen[bytes], shared: mmap.mmap, bounds: Bounds) -> str:
     """Wait for the end; return why the process has to be ended, or nothing where it ends itself."""
     number, since, cpu = -1, time.monotonic(), 0.0
     while process.poll() is None:
@@ -145,7 +162,7 @@ def _watch(process: subprocess.Popen[bytes], shared: mmap.mmap, clock_s: float) 
                 return f"not ready after {took:.0f} s"
             continue
         used = _cpu_s(process.pid) - cpu
-        if used > 2 * CPU_S or took > clock_s:
+        if used > bounds.hang_s or took > bounds.clock_s:
             return f"hangs: {used:.1f} s of processor time, {took:.1f} s by the clock"
     return ""
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.campaign import Fault, Figures
-from fuzz.kinds import NAMES, make
+from fuzz.kinds import NAMES, REGRESSIONS, make
 
 HERE = Path(__file__).parent
 COUNTS = HERE / "counts.json"
-REGRESSIONS = HERE / "regressions"
 _MAX_KEPT_BYTES = 1 << 20
 
 

@@ -1,87 +1,32 @@
-"""Hostile .pt files: refused in time, within memory, and nothing in them is run."""
+"""Files of ``torch.save``: cut ones refused before a child starts, GPU ones read on the CPU.
+
+Bombs are in ``tests/fuzz/test_bombs.py``, damage by the thousand in ``tests/fuzz``.
+"""
 
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
-import time
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from attnviz.sources.files import open_arrays
+from attnviz.errors import WeightsError
+from attnviz.sources.files import open_arrays, pt
 
 torch = pytest.importorskip("torch")
 
-CHUNKS = 16  # of 16 MiB
 
-MEASURED = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (2 << 30,) * 2)
-from attnviz.errors import WeightsError
-from attnviz.sources.files import open_arrays
-try:
-    open_arrays(sys.argv[1])
-except WeightsError as fault:
-    print(fault)
-assert "torch" not in sys.modules
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-"""
-
-
-def deflated(path: Path) -> None:
-    """Write 256 kB that unpack to 256 MiB (refused by its kind, so larger ones are no slower)."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a/data.pkl", b"\x80\x02}.")
-        with archive.open("a/data/0", "w", force_zip64=True) as member:
-            for _ in range(CHUNKS):
-                member.write(bytes(16 << 20))
-
-
-def expanded(path: Path) -> None:
-    """Write 1.5 kB that claim 2^34 numbers."""
-    torch.save({"w_q": torch.zeros(1).expand(1 << 34)}, path)
-
-
-def laughing(path: Path) -> None:
-    """Write nested lists that share their parts: 10^30 values in a few bytes."""
-    value: object = ["lol"] * 10
-    for _ in range(30):
-        value = [value] * 10
-    torch.save({"w": torch.zeros(1), "l": value}, path)
-
-
-def cut(path: Path) -> None:
+def test_a_file_that_is_cut_off_starts_no_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pt, "run_confined", lambda *_, **__: pytest.fail("a child was started"))
     file = io.BytesIO()
     torch.save({"w_q": torch.zeros(64)}, file)
-    path.write_bytes(file.getvalue()[:-200])
-
-
-HOSTILE = {
-    "deflated": (deflated, "zip bomb"),
-    "expanded": (expanded, "refused"),
-    "laughing": (laughing, "more than 200000 values, or nests"),
-    "cut": (cut, "zip"),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_pt_files(tmp_path: Path, name: str) -> None:
-    make, reason = HOSTILE[name]
-    path = tmp_path / "bad.pt"
-    make(path)
-    began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, str(path)], capture_output=True, text=True, check=True
-    )
-    took_s = time.monotonic() - began
-    message, rss_kib = done.stdout.splitlines()
-    assert reason in message
-    assert int(rss_kib) < 512 << 10
-    assert took_s < 15, f"{took_s:.1f} s"  # about 2 s; the bound leaves room for a loaded machine
+    (tmp_path / "bad.pt").write_bytes(file.getvalue()[:-200])
+    with pytest.raises(WeightsError, match="zip"):
+        open_arrays(tmp_path / "bad.pt")
 
 
 def test_W_s5_a_file_saved_on_a_gpu_is_read_on_the_cpu(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -16,6 +14,8 @@ import pytest
 from test_file_formats import zip_bytes
 
 from attnviz.errors import AttnvizError, InputError, ResourceError, WeightsError
+from attnviz.sources import confined_child
+from attnviz.sources.confined import Ending, Limits, ending
 from attnviz.sources.files import open_arrays, pt, pt_child, safetensors_
 
 torch = pytest.importorskip("torch")
@@ -97,27 +97,18 @@ def test_the_child_gets_what_the_file_may_cost(
     path = write(tmp_path, bytes(1000))
     seen: dict[str, Any] = {}
 
-    def run(command: list[str], **named: Any) -> Any:
-        seen.update(named, command=command)
-        return SimpleNamespace(returncode=0, stdout=b"{}")
+    def run(task: Path, arguments: list[str], *, limits: Limits) -> Ending:
+        seen.update(task=task, arguments=arguments, limits=limits)
+        return Ending(0, {})
 
-    monkeypatch.setattr(pt.subprocess, "run", run)
+    monkeypatch.setattr(pt, "run_confined", run)
     pt._run_child(path, tmp_path / "out")
-    assert seen["command"][:2] == [sys.executable, "-P"]
-    assert Path(seen["command"][2]).name == "pt_child.py"
-    assert seen["command"][3:] == [str(path), str(tmp_path / "out"), str(3000 + (256 << 20))]
-    assert seen["timeout"] == 60 + 1000 / 20e6
-    assert [seen[name] for name in ("stdin", "stdout", "stderr")] == [
-        subprocess.DEVNULL, subprocess.PIPE, subprocess.DEVNULL]  # fmt: skip
-    assert seen["env"]["OMP_NUM_THREADS"] == seen["env"]["MALLOC_ARENA_MAX"] == "1"
-    assert "PATH" in seen["env"]
-    assert not seen["check"]
-
-    def late(*_: Any, **named: Any) -> Any:
-        raise subprocess.TimeoutExpired("x", 61.4)
-
-    monkeypatch.setattr(pt.subprocess, "run", late)
-    with pytest.raises(WeightsError, match="was not read within 61 s"):
+    assert seen["task"].name == "pt_child.py"
+    assert seen["task"].is_file()
+    assert seen["arguments"] == [str(path), str(tmp_path / "out"), str(3000 + (256 << 20))]
+    assert seen["limits"] == Limits(3000 + (256 << 20), 5 + 1000 / 50e6)
+    monkeypatch.setattr(pt, "run_confined", lambda *_, **__: Ending(0, None, is_late=True))
+    with pytest.raises(WeightsError, match="was not read within 5 s of processor time"):
         pt._run_child(path, tmp_path / "out")
 
 
@@ -134,19 +125,29 @@ def test_the_child_gets_what_the_file_may_cost(
         (1, b'{"refused": "holds nothing"}', WeightsError, r"\(status 1\)"),
         (0, b'{"torch": "2.9.0"}', InputError, r"torch 2\.10 or newer \(found: 2\.9\.0\)"),
         (0, b'{"disk": "No space left"}', ResourceError, r"\(No space left\): free some"),
-        (0, b'{"memory": 77}', WeightsError, r"more than 77 bytes of memory"),
+        (0, b'{"memory": true}', WeightsError, r"more than 77 bytes of memory"),
     ],
 )
 def test_every_answer_of_the_child_is_an_error_of_its_kind(
     tmp_path: Path, status: int, line: bytes, kind: Any, reason: str
 ) -> None:
     path = tmp_path / "a.pt"
+    limits = Limits(extra_bytes=77, cpu_s=1)
     if kind is None:
-        pt._raise_answer(path, status, pt._answer(line), 77)
+        pt._raise_answer(path, ending(status, line), limits)
         return
     with pytest.raises(kind, match=reason) as caught:
-        pt._raise_answer(path, status, pt._answer(line), 77)
+        pt._raise_answer(path, ending(status, line), limits)
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("end", [Ending(-6, None), Ending(0, {"memory": True})])
+def test_too_little_memory_for_the_child_is_no_fault_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Ending
+) -> None:
+    monkeypatch.setattr(pt, "free_bytes", lambda: 76)
+    with pytest.raises(ResourceError, match=r"no memory is left to read a\.pt"):
+        pt._raise_answer(tmp_path / "a.pt", end, Limits(extra_bytes=77, cpu_s=1))
 
 
 def test_a_full_disk_for_temporary_files_is_told(
@@ -206,13 +207,12 @@ def test_nested_values_become_dotted_names_and_metadata() -> None:
 
 def test_values_at_the_bounds_of_number_and_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (pt_child._MAX_NODES, pt_child._MAX_DEPTH) == (200_000, 16)
-    for wrap, name in ((lambda x: {"a": x}, "a"), (lambda x: [x], "0"), (lambda x: (x,), "0")):
-        deep: Any = torch.ones(1)
-        for _ in range(16):
-            deep = wrap(deep)
-        assert list(pt_child.collect(deep, torch)[0]) == [".".join(name * 16)]
-        for deeper in ([deep], {"a": deep}):
-            assert "nests them too deeply" in refusal(lambda d=deeper: pt_child.collect(d, torch))  # type: ignore[misc]
+    deep: Any = torch.ones(1)
+    for _ in range(16):
+        deep = {"a": deep}
+    assert list(pt_child.collect(deep, torch)[0]) == [".".join("a" * 16)]
+    assert "nests them too deeply" in refusal(lambda: pt_child.collect([deep], torch))
+    assert "nests them too deeply" in refusal(lambda: pt_child.collect({"a": deep}, torch))
     monkeypatch.setattr(pt_child, "_MAX_NODES", 4)
     three = {"a": torch.ones(1), "b": 1, "c": 2}
     assert list(pt_child.collect(three, torch)[0]) == ["a"]
@@ -316,35 +316,51 @@ def test_memory_that_runs_out_is_told_apart(fault: BaseException) -> None:
         pt_child.load("a.pt", Library(fault))
 
 
-def test_the_child_limits_itself_before_it_opens_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_limits_itself_before_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
+    import signal
 
     limits: dict[int, tuple[int, int]] = {}
+    timers: list[tuple[int, float]] = []
     monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: limits.update({kind: pair}))
-    pt_child.limit_memory(1 << 40)
-    now, hard = limits[resource.RLIMIT_AS]
+    monkeypatch.setattr(signal, "setitimer", lambda kind, seconds: timers.append((kind, seconds)))
+    monkeypatch.setattr(signal, "signal", lambda kind, what: limits.update({kind: what}))
+
+    def work(arguments: list[str], data: bytes) -> dict[str, Any]:
+        return {"limits": dict(limits), "given": (arguments, data)}
+
+    found = confined_child.run(work, ["a"], b"b", extra_bytes=1000, cpu_s=2.5)
+    assert found["given"] == (["a"], b"b")
+    now, hard = found["limits"][resource.RLIMIT_AS]
     with open("/proc/self/statm") as file:
         held = int(file.read().split()[0]) * resource.getpagesize()
     assert now == hard
-    assert abs(now - (1 << 40) - held) < 64 << 20
-    assert limits[resource.RLIMIT_CORE] == (0, 0)
+    assert abs(now - 1000 - held) < 64 << 20
+    assert found["limits"][resource.RLIMIT_CORE] == (0, 0)
+    assert found["limits"][signal.SIGPROF] == signal.SIG_DFL
+    assert timers == [(signal.ITIMER_PROF, 2.5)]
 
     def fail(*_: Any) -> None:
         raise ValueError("not here")
 
     monkeypatch.setattr(resource, "setrlimit", fail)
-    pt_child.limit_memory(1000)
+    confined_child.limit(1000, 1.0)
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, path: Path, version: str | None = None) -> Any:
     """Run the child's work in this process, without limiting it."""
-    limits: list[int] = []
-    monkeypatch.setattr(pt_child, "limit_memory", limits.append)
+    limits: list[Any] = []
+    monkeypatch.setattr(confined_child, "limit", lambda *given: limits.append(given))
     monkeypatch.setattr(torch, "set_num_threads", lambda n: limits.append(n))
     if version is not None:
         monkeypatch.setattr(torch, "__version__", version)
-    found = pt_child.main(str(path), str(path.with_name("out")), 1 << 20)
-    assert limits == ([] if "torch" in found else [1, 1 << 20])
+    found = pt_child.prepare()
+    if found is not None:
+        assert limits == []
+        return found
+    arguments = [str(path), str(path.with_name("out")), str(1 << 20)]
+    found = confined_child.run(pt_child.work, arguments, b"", extra_bytes=1 << 20, cpu_s=1.0)
+    assert limits == [1, (1 << 20, 1.0)]
     return found
 
 
@@ -362,7 +378,7 @@ def test_the_child_answers_with_one_word_for_each_end(
     torch.save({"a": 1}, path)
     assert answer(monkeypatch, path)["refused"].startswith("holds no tensors")
     for fault, wanted in (
-        (MemoryError(), {"memory": 1 << 20}),
+        (MemoryError(), {"memory": True}),
         (OSError(28, "No space left"), {"disk": "No space left"}),
         (OSError(), {"disk": "error"}),
         (RecursionError(), {"refused": "nests its values too deeply"}),
@@ -391,6 +407,5 @@ def test_torch_before_2_10_is_not_let_near_the_file(
 
 def test_no_torch_is_an_answer_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert pt_child.main("a.pt", "out", 1) == {"torch": "not installed"}
-    assert json.dumps({}) == "{}"
+    assert pt_child.prepare() == {"torch": "not installed"}
     assert issubclass(WeightsError, AttnvizError)

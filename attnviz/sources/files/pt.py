@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attnviz.errors import InputError, ResourceError, WeightsError
+from attnviz.memory import cure, free_bytes
 from attnviz.sources.confined import Ending, Limits, run_confined
 from attnviz.sources.files import safetensors_
 from attnviz.sources.files.contract import ArrayFile, file_size_bytes, map_file, quote, unreadable
@@ -115,6 +116,9 @@ def _raise_answer(path: Path, end: Ending, limits: Limits) -> None:
             f"{path.name} was not read within {limits.cpu_s:.0f} s of processor time: "
             "it is damaged or hostile"
         )
+    room = free_bytes()
+    if (answer is None or "memory" in answer) and room is not None and room < limits.extra_bytes:
+        raise ResourceError(f"no memory is left to read {path.name}: {cure()}")
     if answer is None:
         raise WeightsError(
             f"{path.name} made the reading process end (status {end.status}): "

@@ -177,7 +177,7 @@ def attention(
         q=query,
         k=key,
         v=value,
-        scale=float(query.shape[-1] ** -0.5 if scaling is None else scaling),
+        scale=read_scale(module, scaling, query.shape[-1]),
         mask=_cut_mask(attention_mask, key.shape[-2]),
         softcap=_read_softcap(module, softcap),
         bias=_nothing_if_zero(position_bias),
@@ -324,10 +324,31 @@ def _nothing_if_zero(bias: torch.Tensor | None) -> torch.Tensor | None:
     return bias if bool(bias.any()) else None
 
 
-def _read_softcap(module: torch.nn.Module, softcap: float | None) -> float | None:
+def read_scale(module: torch.nn.Module, scaling: Any, d_k: int) -> float:
+    """Return what scores are multiplied with: 1/√d_k where the model says nothing.
+
+    Raises
+    ------
+    InputError
+        No finite number: the root of a negative one in a config is complex.
+    """
+    scale = d_k**-0.5 if scaling is None else scaling
+    try:
+        number = float(scale)
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(
+            f"{type(module).__name__} multiplies its scores by {str(scale)[:40]}: wanted a finite "
+            "number; its config is damaged"
+        )
+    return number
+
+
+def _read_softcap(module: torch.nn.Module, softcap: Any) -> float | None:
     if softcap is None:
         return None
-    if not (math.isfinite(softcap) and softcap > 0):
+    if not isinstance(softcap, int | float) or not (math.isfinite(softcap) and softcap > 0):
         raise InputError(f"{type(module).__name__} has a softcap of {softcap}: it must be above 0")
     return float(softcap)
 

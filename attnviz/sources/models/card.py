@@ -170,8 +170,8 @@ def _folder_tokenizer(folder: Path) -> tuple[str, str | None, str, tuple[str, ..
         told = f"no tokenizer.json; it has {', '.join(others)}" if others else "no tokenizer file"
         return others[0] if others else "", None, "", (told,)
     tokenizer = open_raw(path)
-    family = guard(path.name, lambda: read_family(tokenizer), hush="all")
-    probe = guard(path.name, lambda: tokens_of(tokenizer, "a", family=family), hush="all")
+    family = guard(path.name, lambda: read_family(tokenizer), hush=True)
+    probe = guard(path.name, lambda: tokens_of(tokenizer, "a", family=family), hush=True)
     return family_name(family), added_by(probe), sha256_of(path), ()
 
 

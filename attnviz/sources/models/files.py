@@ -31,6 +31,7 @@ _LIMITS = (
     (re.compile(r"intermediate_size$|^(d_ff|n_inner|ffn_dim)$|_ffn_dim$"), 1 << 21),
     (re.compile(r"experts"), 1 << 14),
     (re.compile(r"^vocab_size$"), 1 << 24),
+    (re.compile(r"labels$"), 1 << 16),  # the library makes a name for each
     (re.compile(r"positions?$|position_embeddings$"), 1 << 28),
 )
 # a string that never ends runs to the end, or every quote in it would be tried again

@@ -92,7 +92,7 @@ def _convert(path: Path, folder: Path) -> None:
 
     with contextlib.redirect_stderr(io.StringIO()):  # the library's progress bars
         guard(f"the model in {path.name}", make_model)
-        guard(f"the tokenizer in {path.name}", make_tokenizer, hush="all")
+        guard(f"the tokenizer in {path.name}", make_tokenizer, hush=True)
     if not any(folder.glob("*.safetensors")):
         raise InputError(f"{path.name} gave no weights")
 

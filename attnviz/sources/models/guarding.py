@@ -13,36 +13,41 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from attnviz.errors import AttnvizError, InputError
-from attnviz.memory import is_exhausted
+from attnviz.errors import AttnvizError, InputError, ResourceError
+from attnviz.memory import cure, is_exhausted
 from attnviz.sources.hush import hushed
 
 T = TypeVar("T")
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
-_STREAMS = {"all": (1, 2), "results": (1,), "none": ()}
 
 
-def guard(name: str, work: Callable[[], T], *, hush: str = "results") -> T:
+def guard(name: str, work: Callable[[], T], *, hush: bool = False) -> T:
     """Do what may make a library fail or panic; faults become one line, warnings are dropped.
 
-    The tokenizer library's panics are no ``Exception``; Ctrl-C, exits and a lack of memory pass
-    through.
+    The tokenizer library's panics are no ``Exception``; Ctrl-C and exits pass through. What it
+    writes to standard output by itself, with a stranger's own words, is dropped.
 
     Parameters
     ----------
     hush
-        What a library may not write to by itself: ``results`` (standard output, which some do
-        with a stranger's own words), ``all`` (standard error too, where panics go), ``none``.
+        Drop what it writes to standard error too, where panics go.
+
+    Raises
+    ------
+    InputError
+        What it says is wrong.
+    ResourceError
+        No memory is left.
     """
     try:
-        with hushed(*_STREAMS[hush]), warnings.catch_warnings():
+        with hushed(*((1, 2) if hush else (1,))), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return work()
     except AttnvizError:
         raise
     except Exception as fault:
         if is_exhausted(fault):
-            raise
+            raise ResourceError(f"no memory is left for {name}: {cure()}") from fault
         raise InputError(f"{name} does not work: {one_line(fault)}") from fault
     except BaseException as fault:
         if type(fault).__name__ != "PanicException":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +39,10 @@ _UNUSED_PARTS = (
     "final_logits_bias",
 )
 _PROBE_TOKENS = (12, 9)
+_COUNT = re.compile(
+    r"^(num|n)_(?!positions|ctx)(?!.*positions)|_(size|dim|count|rank|layers|heads|experts|labels|buckets)$"
+)
+_LEAST_LIMIT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +170,7 @@ def load(files: ModelFiles, *, device: torch.device, dtype: str) -> Loaded:
     ResourceError
         Not enough memory.
     """
-    raw = read_config(files.folder)
-    shapes = [shape for path in files.weights for _, shape in read_header(path).values()]
-    held = sum(math.prod(shape) for shape in shapes)
+    raw, held = check_files(files)
     transformers = load_transformers()
     name = files.name
     config = guard(
@@ -246,6 +249,51 @@ def _choose_class(transformers: Any, config: dict[str, Any]) -> Any:
 def _skeleton(kind: Any, config: Any) -> Any:
     with torch.device("meta"):
         return kind.from_config(config)
+
+
+def check_files(files: ModelFiles) -> tuple[dict[str, Any], int]:
+    """Look at a folder's config and tensors before any library does, its tokenizer's included.
+
+    Returns
+    -------
+    config, held
+        What config.json says, and how many numbers the files hold.
+
+    Raises
+    ------
+    InputError
+        Custom code, numbers that no model has, or a header that does not fit its file.
+    """
+    config = read_config(files.folder)
+    shapes = [shape for path in files.weights for _, shape in read_header(path).values()]
+    check_counts(files.name, config, max((max(shape, default=0) for shape in shapes), default=0))
+    return config, sum(math.prod(shape) for shape in shapes)
+
+
+def check_counts(name: str, config: Mapping[str, Any], largest: int) -> None:
+    """Refuse counts and widths far beyond every tensor's, before the library makes anything.
+
+    It makes lists, tables and modules of such lengths. Positions are no widths, and left out.
+
+    Parameters
+    ----------
+    largest
+        Along any axis of any tensor of the files.
+
+    Raises
+    ------
+    InputError
+        Names the setting, its number and what is believed.
+    """
+    limit = max(8 * largest, _LEAST_LIMIT)
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            check_counts(name, value, largest)
+        elif isinstance(value, int) and value > limit and _COUNT.search(key):
+            raise InputError(
+                f"{name}: its config says {key[:80]} = {value}, its tensors are at most {largest} "
+                f"wide: at most {limit} is believed"
+            )
 
 
 def check_size(name: str, make_skeleton: Any, held: int, dtype: torch.dtype) -> None:

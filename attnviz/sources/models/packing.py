@@ -28,6 +28,7 @@ from attnviz.sources.models.capture import (
     Record,
     StopForward,
     fused_output,
+    read_scale,
     refuse_unknown,
 )
 from attnviz.sources.models.lazy_mask import LazyMask, make_mask
@@ -280,7 +281,7 @@ def attention(
             q=parts[0],
             k=parts[1],
             v=parts[2],
-            scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+            scale=read_scale(module, scaling, query.shape[-1]),
             mask=_mask(rule, count, length, query),
             softcap=None if not softcap else float(softcap),
             sinks=None if held is None else held.detach().reshape(-1),

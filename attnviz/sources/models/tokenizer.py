@@ -18,10 +18,9 @@ from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.stretches import tokens_of_any_length
 from attnviz.sources.tokenize import cut_text
-from attnviz.sources.trial import try_out
+from attnviz.sources.trial import refuse_padding, try_out
 
 _MAX_BYTES = 64 << 20
-_MAX_PADDING = 1 << 20
 _SPARE_IDS = 1 << 16
 _PROBE = "a"
 
@@ -53,7 +52,7 @@ class ModelTokenizer:
         return guard(
             "the tokenizer",
             lambda: tokens_of_any_length(self.tokenizer, text, family=self.family),
-            hush="all",
+            hush=True,
         )
 
 
@@ -76,7 +75,7 @@ def open_tokenizer(folder: Path) -> ModelTokenizer:
 
     notices: tuple[str, ...] = ()
     try:
-        tokenizer = guard("the tokenizer", load, hush="all")
+        tokenizer = guard("the tokenizer", load, hush=True)
     except InputError:
         if not (folder / "tokenizer.json").is_file():
             raise
@@ -97,17 +96,17 @@ def describe(tokenizer: Any, notices: tuple[str, ...] = ()) -> ModelTokenizer:
 
     What the library made of the files is tried out too: it need not be what a file held.
     """
-    state = guard("the tokenizer", lambda: tokenizer.to_str().encode(), hush="all")
+    state = guard("the tokenizer", lambda: tokenizer.to_str().encode(), hush=True)
     digest = try_out(state, name="the tokenizer")
-    family = guard("the tokenizer", lambda: read_family(tokenizer), hush="all")
-    probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family), hush="all")
+    family = guard("the tokenizer", lambda: read_family(tokenizer), hush=True)
+    probe = guard("the tokenizer", lambda: tokens_of(tokenizer, _PROBE, family=family), hush=True)
     name = f"{family_name(family)}, adds {added_by(probe)}"
     return ModelTokenizer(tokenizer, family, name, digest, notices)
 
 
 def check_ids(name: str, tokenizer: Any) -> None:
     """Refuse ids far beyond the number of words: the library makes lists up to the largest."""
-    ids = guard(name, lambda: tokenizer.get_vocab(with_added_tokens=True), hush="all").values()
+    ids = guard(name, lambda: tokenizer.get_vocab(with_added_tokens=True), hush=True).values()
     limit = 8 * len(ids) + _SPARE_IDS
     if max(ids, default=0) > limit:
         raise InputError(
@@ -149,10 +148,8 @@ def open_raw(path: Path) -> Any:
     except OSError as fault:
         raise InputError(f"cannot read {path.name}: {fault.strerror}") from fault
     try_out(data, name=path.name)
-    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(data), hush="all")
-    padding = tokenizer.padding or {}
-    if (padding.get("length") or 0) > _MAX_PADDING:
-        raise InputError(f"{path.name} pads every text to {padding['length']} tokens")
+    tokenizer = guard(path.name, lambda: Tokenizer.from_buffer(data), hush=True)
+    refuse_padding(tokenizer, name=path.name)
     check_ids(path.name, tokenizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()

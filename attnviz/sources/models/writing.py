@@ -167,7 +167,7 @@ def append(tokenizer: ModelTokenizer, tokens: Tokens, ids: Sequence[int]) -> Tok
     text, done = tokens.text, ""
     for at, (piece, is_special) in enumerate(zip(pieces, special)):
         read = partial(library.decode, list(ids[: at + 1]), skip_special_tokens=False)
-        whole = guard("the tokenizer", read, hush="all")
+        whole = guard("the tokenizer", read, hush=True)
         shown = whole[len(done) :] if whole.startswith(done) else piece
         done = whole
         if is_special:

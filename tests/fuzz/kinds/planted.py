@@ -18,15 +18,16 @@ class Panic(BaseException):
     """Not an Exception, as the panics of native libraries are."""
 
 
-def planted(name: str) -> Kind:
-    """Return a kind whose input 3 does what its name says."""
-    made = iter(range(1 << 30))
+def make(draw: random.Random) -> Mapping[str, bytes]:
+    return {"input": draw.randbytes(8)}
 
-    def make(draw: random.Random) -> Mapping[str, bytes]:
-        return {"input": draw.randbytes(8)}
+
+def planted(name: str) -> Kind:
+    """Return a kind whose input 3 of seed 1 does what its name says."""
+    numbers = {make(random.Random(f"{name} 1 {i}"))["input"]: i for i in range(10)}
 
     def read(folder: Path, files: Mapping[str, bytes]) -> object:
-        number = next(made)
+        number = numbers[files["input"]]
         if number % 2 == 0:
             raise InputError("refused, as half of them are")
         if number != AT:
@@ -50,18 +51,30 @@ def _sleep() -> None:
 
 
 def _growth() -> bytes:
-    return bytes(300 << 20).replace(b"\0", b"\1")
+    return b"\1" * (300 << 20)
 
 
 def _resource() -> None:
     raise ResourceError("asked for 32 GiB, which this machine does not have")
 
 
-def _lines() -> None:
-    raise InputError("two\nlines")
+def _long() -> None:
+    raise InputError("x" * 5000)
+
+
+def _print() -> None:
+    os.write(1, b"\x1b[2J a library says this past sys.stdout")
+
+
+def _slow() -> None:
+    end = time.process_time() + 0.4
+    while time.process_time() < end:
+        pass
 
 
 ACTS = {
+    "planted-print": _print,
+    "planted-slow": _slow,
     "planted-value": lambda: None,
     "planted-fault": _fault,
     "planted-hang": _hang,
@@ -69,6 +82,6 @@ ACTS = {
     "planted-abort": os.abort,
     "planted-growth": _growth,
     "planted-resource": _resource,
-    "planted-lines": _lines,
+    "planted-long": _long,
     "planted-loss": lambda: os._exit(0),
 }

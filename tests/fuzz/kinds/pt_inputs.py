@@ -17,13 +17,14 @@ from typing import Any
 
 from fuzz.drawing import TEXTS, VALUES, change_bytes, change_number, often
 from fuzz.kinds import Kind
-from fuzz.kinds.arrays import Array, draw_layer
+from fuzz.kinds.arrays import WIDTHS, Array, draw_layer
 from fuzz.kinds.layers import read_layer
 
 _STORAGES = {"F64": "DoubleStorage", "F32": "FloatStorage", "F16": "HalfStorage",
              "BF16": "BFloat16Storage", "I64": "LongStorage", "I32": "IntStorage",
              "I16": "ShortStorage", "I8": "CharStorage", "U8": "ByteStorage",
              "BOOL": "BoolStorage", "C64": "ComplexFloatStorage"}  # fmt: skip
+_BY_WIDTH = {1: "ByteStorage", 2: "ShortStorage", 4: "IntStorage", 8: "LongStorage"}
 _GLOBALS = (
     "os system", "builtins eval", "builtins exec", "posix system", "subprocess Popen", "nt system",
     "torch.nn.modules.linear Linear", "torch load", "torch.storage _load_from_bytes", "torch device",
@@ -144,7 +145,7 @@ def _spec(key: str, array: Array) -> dict[str, Any]:
         numel *= n
     return {
         "build": ("torch._utils", "_rebuild_tensor_v2"), "key": key, "device": "cpu",
-        "storage": _STORAGES.get(array.dtype, "FloatStorage"), "numel": numel, "offset": 0,
+        "storage": _STORAGES.get(array.dtype, _BY_WIDTH[WIDTHS[array.dtype]]), "numel": numel, "offset": 0,
         "shape": list(array.shape), "stride": stride,
     }  # fmt: skip
 

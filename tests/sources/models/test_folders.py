@@ -165,11 +165,34 @@ def test_quotes_without_end_take_no_time(tmp_path):
     assert time.process_time() - start < 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_labels": 1 << 53}, "num_labels = 9007199254740992: at most 65536 is believed"),
+        ({"vocab_size": 1 << 20}, "vocab_size = 1048576, its tensors are at most 60 wide"),
+        ({"rope": {"n_things": 1 << 30}}, "n_things = 1073741824"),
+    ],
+)
+def test_counts_beyond_every_tensor_are_refused_before_a_list_is_made(tmp_path, changes, reason):
+    pytest.importorskip("transformers", reason="needs the extra 'models'")
+    from attnviz.sources.transformers_ import open_model
+
+    with pytest.raises(InputError, match=reason):
+        open_model(write_model(tmp_path / "tiny", **changes))
+
+
+def test_many_positions_are_no_width(tmp_path):
+    pytest.importorskip("transformers", reason="needs the extra 'models'")
+    from attnviz.sources.transformers_ import open_model
+
+    assert open_model(write_model(tmp_path / "tiny", max_position_embeddings=1 << 20)).layers
+
+
 def test_a_config_larger_than_its_weights_is_refused_before_anything_is_made(tmp_path):
     pytest.importorskip("transformers", reason="needs the extra 'models'")
     from attnviz.sources.transformers_ import open_model
 
-    folder = write_model(tmp_path / "tiny", hidden_size=16384, vocab_size=100000, head_dim=8)
+    folder = write_model(tmp_path / "tiny", hidden_size=16384, vocab_size=60000, head_dim=8)
     with pytest.raises(InputError, match="its files hold"):
         open_model(folder)
 
