@@ -45,7 +45,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 @pytest.mark.usefixtures("quick")
 def test_exponents_with_their_errors(cli: Callable[..., Result]) -> None:
-    done = cli("cost", "--from", "1024", "--to", "32768", "--width", "80", "-q")
+    bounds = ("--from", "1024", "--to", "32768", "--max-memory", "64")
+    done = cli("cost", *bounds, "--width", "80", "-q")
     assert done.code == 0, done.err
     for line in (
         "time of naive matrix grows as L^2.00 ± 0.00 (3 lengths from 8,192)",
