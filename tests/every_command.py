@@ -66,7 +66,7 @@ CALLS = (
          (*_FILES, *_PICTURES)),
     Call("generate", ("generate", *_MODEL, "-n", "2", "--", "{text}"), ("table", "json", "csv"),
          (".json", ".png"), is_slow=True),
-    Call("heads", ("heads", *_LAYER, "--", "{text}", "{text}"), _TABLES, (*_FILES, *_PICTURES)),
+    Call("heads", ("heads", *_LAYER, "--", "{text}", "{text}"), _TABLES, _FILES),
     Call("summary", ("summary", *_LAYER, "--", "{text}"), _TABLES, (*_FILES, *_PICTURES),
          is_slow=True),
     Call("summary rows", ("summary", *_LAYER, "--rows", "0-0", "--", "{text}"), ("table", "csv"), (),

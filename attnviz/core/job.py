@@ -22,10 +22,10 @@ SAFE_POWER = 40.0
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What every row leaves behind, written in place; the total is before division."""
+    """What every row leaves behind, written in place; whether it sees a key at all among it."""
 
     lse_L: torch.Tensor
-    total_L: torch.Tensor
+    seen_L: torch.Tensor
     entropy_L: torch.Tensor | None
     output_LF: torch.Tensor | None
 

@@ -76,12 +76,14 @@ class Joined:
         """Write the rows' results; return what weights are divided by, and their maximum."""
         job, span = self.job, slice(*rows)
         all_B1 = self.total_B1
+        # a sink far above all scores may leave a total of 0 to rows that do see a key
+        seen_B1 = all_B1 != 0 if self.top_B1 is None else self.top_B1 != -torch.inf
+        job.into.seen_L[span] = seen_B1[:, 0]
         if job.sink is not None:
             if self.top_B1 is not None:
                 self._make_room(job.sink.expand_as(self.top_B1))
             top_B1 = 0.0 if self.top_B1 is None else self.top_B1
             all_B1 = self.total_B1 + torch.exp(job.sink - top_B1)
-        job.into.total_L[span] = self.total_B1[:, 0]
         safe_B1 = all_B1.masked_fill(all_B1 == 0, 1.0)
         if self.top_B1 is not None:
             self.top_B1 = at_least_finite(self.top_B1)

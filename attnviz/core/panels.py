@@ -202,11 +202,10 @@ class Panel:
 
 
 def _widest(job: Job, n_rows: int) -> int:
-    """Return the most keys any block of ``n_rows`` can reach."""
+    """Return the most keys any of the blocks of ``n_rows`` can reach."""
     n_queries = job.head.n_queries
-    starts = {0, max(0, n_queries - n_rows), *range(0, n_queries, n_rows)}
     widest = 0
-    for start in starts:
+    for start in range(0, n_queries, n_rows):
         pieces = job.reach.pieces((start, min(n_queries, start + n_rows)))
         if pieces:
             widest = max(widest, pieces[-1].keys[1] - pieces[0].keys[0])

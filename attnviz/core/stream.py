@@ -220,7 +220,7 @@ def _job(head: LayerHeads, plan: Plan, figures: Sequence[str]) -> Job:
     )
     into = Rows(
         lse_L=q_LE.new_empty(head.n_queries),
-        total_L=q_LE.new_empty(head.n_queries),
+        seen_L=q_LE.new_empty(head.n_queries, dtype=torch.bool),
         entropy_L=q_LE.new_empty(head.n_queries) if "entropy" in figures else None,
         output_LF=q_LE.new_empty(head.n_queries, head.d_v) if "output" in figures else None,
     )
@@ -323,7 +323,7 @@ def _alone(device: torch.device) -> Iterator[int]:
 
 def _collect(job: Job, sums: list[Sums], links: Links | None) -> dict[str, torch.Tensor]:
     into = job.into
-    found = {"lse": into.lse_L, "seen": into.total_L != 0}
+    found = {"lse": into.lse_L, "seen": into.seen_L}
     if job.head.sinks is not None:
         found["sink_share"] = torch.exp(job.head.sinks[0] - into.lse_L)
     if into.output_LF is not None:

@@ -198,7 +198,8 @@ def _measure(
         return _skip(row, "the length before was left out already")
     expected = 4 * _RUNS * last.seconds if last is not None and last.seconds else 0.0
     if expected + _START_S > left:
-        return _skip(row, f"it would take about {expected:.0f} s, {max(0, left):.0f} s are left")
+        whole = f"about {expected + _START_S:.1f} s, its start included"
+        return _skip(row, f"it would take {whole}; {max(0, left):.1f} s are left")
     words = [row.method, str(row.length), str(d_k), "causal" if causal else "plain"]
     words.append(str(min(_LONGEST_S, left / 2)))
     command = [sys.executable, "-m", "attnviz.runs.cost_child", *words]

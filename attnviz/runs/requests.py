@@ -205,10 +205,13 @@ def read_text(path: str) -> str:
     InputError
         Not readable, or bytes that are not UTF-8 (named with their place).
     """
+    if path == "-" and sys.stdin is None:
+        raise InputError("standard input is closed: give the text itself, or --file PATH")
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as fault:
-        raise InputError(f"cannot read {path}: {fault.strerror}") from fault
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or str(fault)
+        raise InputError(f"cannot read {path}: {reason}") from fault
     try:
         return data.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as fault:

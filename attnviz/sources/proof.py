@@ -32,8 +32,8 @@ def sizes_of(file: ArrayFile, parts: Parts) -> tuple[int, int, int]:
     heads = parts.n_heads or _heads_from_groups(parts) or 1
     if w_q.shape[1] % heads:
         raise WeightsError(
-            f"{file.name}: w_q has {w_q.shape[1]} columns: they do not divide into {heads} heads; "
-            "give the right --n-heads"
+            f"{file.name}: {shapes}: the {w_q.shape[1]} columns of w_q do not divide into {heads} heads; "
+            f"wanted {WANTED}; give the right --n-heads"
         )
     width = w_q.shape[1] // heads
     if w_k.shape[1] % width:
@@ -42,10 +42,11 @@ def sizes_of(file: ArrayFile, parts: Parts) -> tuple[int, int, int]:
             f"heads of that width; wanted {WANTED}; for grouped heads give --n-heads"
         )
     groups = parts.n_kv_heads or w_k.shape[1] // width
-    if groups * width != w_k.shape[1] or heads % groups or w_v.shape[1] % groups:
+    broken = _broken_rule(heads, groups, width, w_k.shape[1], w_v.shape[1])
+    if broken:
         raise WeightsError(
-            f"{file.name}: {shapes} with {heads} query and {groups} key/value head(s): the widths do "
-            f"not fit; wanted {WANTED}, H a multiple of K; give --n-heads and --n-kv-heads"
+            f"{file.name}: {shapes} with {heads} query and {groups} key/value head(s): {broken}; "
+            f"wanted {WANTED}, H a multiple of K; give --n-heads and --n-kv-heads"
         )
     widths = {"b_q": w_q.shape[1], "b_k": w_k.shape[1], "b_v": w_v.shape[1]}
     for name, wanted in widths.items():
@@ -65,6 +66,17 @@ def sizes_of(file: ArrayFile, parts: Parts) -> tuple[int, int, int]:
         wanted = f"({w_o.shape[1]},)" if w_o is not None else "a w_o beside it"
         raise WeightsError(f"{file.name}: b_o has the shape {b_o.shape}: wanted {wanted}")
     return heads, groups, width
+
+
+def _broken_rule(heads: int, groups: int, width: int, k_columns: int, v_columns: int) -> str:
+    """Return which rule of grouped heads does not hold, in words; empty where all do."""
+    if groups * width != k_columns:
+        return f"w_k has {k_columns} columns, not {groups} heads of {width}, which is the width of w_q's"
+    if heads % groups:
+        return f"{heads} query heads cannot share {groups} key/value heads evenly"
+    if v_columns % groups:
+        return f"the {v_columns} columns of w_v do not divide into {groups} heads"
+    return ""
 
 
 def _heads_from_groups(parts: Parts) -> int:

@@ -15,12 +15,16 @@ from typing import Any
 import pytest
 
 from attnviz import registry
-from attnviz.cli import emit, meter, progress, report
+from attnviz.cli import emit, progress, report, terminal
 from attnviz.cli.groups import Talk, Target
 from attnviz.errors import CheckFailed, InputError, ResourceError, UsageError
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Text
 from attnviz.runs.batch import Progress
+
+
+class PanicException(BaseException):
+    """Named as those of native libraries."""
 
 
 class Stream(io.StringIO):
@@ -29,6 +33,7 @@ class Stream(io.StringIO):
     def __init__(self, *, is_terminal: bool = False, encoding: str | None = "utf-8") -> None:
         super().__init__()
         self.is_terminal, self.named, self.fails = is_terminal, encoding, False
+        self.fault: OSError = OSError(errno.EIO, "gone")
 
     @property
     def encoding(self) -> str | None:  # type: ignore[override]
@@ -42,7 +47,7 @@ class Stream(io.StringIO):
 
     def write(self, text: str, /) -> int:
         if self.fails:
-            raise OSError(errno.EIO, "gone")
+            raise self.fault
         return super().write(text)
 
 
@@ -67,6 +72,7 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
     "resource": (ResourceError("no room"), 4, "error: no room"),
     "interrupt": (KeyboardInterrupt(), 130, "error: interrupted"),
     "memory": (MemoryError(), 4, "error: out of memory"),
+    "panic": (PanicException("x"), 70, "error: a bug of attnviz: PanicException: x"),
     "bug": (ZeroDivisionError("x\x1b[2J"), 70, "error: a bug of attnviz: ZeroDivisionError: x␛[2J"),
     "full disk": (OSError(errno.ENOSPC, "x"), 4, "error: cannot write: No space left on device"),
     "quota": (OSError(errno.EDQUOT, "x"), 4, "error: cannot write: Disk quota exceeded"),
@@ -74,10 +80,12 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
     "too big": (OSError(errno.EFBIG, "x"), 4, "error: cannot write: File too large"),
     "denied": (PermissionError(13, "Permission denied", "a.txt"), 3, "error: Permission denied: a.txt"),
     "odd": (OSError("odd"), 3, "error: odd: a file"),
-    "pipe": (BrokenPipeError(), 0, ""),
+    "pipe": (terminal.ReaderLeft(), 0, ""),
     "leave": (SystemExit(5), 5, ""),
     "leave plainly": (SystemExit(), 0, ""),
     "leave with words": (SystemExit("why"), 1, ""),
+    "told to end": (SystemExit(143), 143, "error: ended by SIGTERM"),
+    "hung up": (SystemExit(129), 129, "error: ended by SIGHUP"),
 }  # fmt: skip
 
 
@@ -93,14 +101,14 @@ def test_every_end_has_its_code_and_its_line(
         raise fault
 
     monkeypatch.setattr(report, "_run", run)
-    monkeypatch.setattr(report, "_drop_stdout", lambda: None)
+    monkeypatch.setattr(terminal, "drop_stdout", lambda: None)
     monkeypatch.setenv("ATTNVIZ_DEBUG", "Yes" if debug == "ATTNVIZ_DEBUG" else "no")
     assert report.run_guarded([debug] if debug == "--debug" else []) == code
     told = stderr.getvalue().splitlines()
     assert told[:1] == ([] if not line else [told[0]])
     if line:
         assert told[0].startswith(f"attnviz: {line}")
-    is_told = debug and name not in ("interrupt", "memory", "pipe", "leave", "leave plainly", "leave with words")  # fmt: skip
+    is_told = debug and name not in ("interrupt", "memory", "pipe", "leave", "leave plainly", "leave with words", "told to end", "hung up")  # fmt: skip
     assert (len(told) > 1) == bool(is_told)
     assert any("Traceback" in one for one in told) == bool(is_told)
     assert "\x1b" not in stderr.getvalue()
@@ -109,41 +117,83 @@ def test_every_end_has_its_code_and_its_line(
 def test_a_run_sets_what_must_be_set_and_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[str] = []
     monkeypatch.setattr(report, "_run", lambda _: 7)
-    monkeypatch.setattr(report, "flush_stdout", lambda: flushed.append("x"))
+    monkeypatch.setattr(terminal, "flush_stdout", lambda: flushed.append("x"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "9")
     assert report.run_guarded([]) == 7
     assert flushed == ["x"]
     assert (os.environ["HF_HUB_OFFLINE"], os.environ["OPENBLAS_NUM_THREADS"]) == ("1", "1")
-    with pytest.raises(SystemExit) as left:
-        signal.raise_signal(signal.SIGTERM)
-    assert left.value.code == 143
 
 
-def test_a_closed_stderr_or_stdout_is_no_traceback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stderr = stderr_of(monkeypatch)
+def test_a_closed_stderr_or_stdout_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = stderr_of(monkeypatch, is_terminal=True)
+    says = (terminal.say, terminal.say_error, terminal.write_line, terminal.draw)
+    assert terminal.draw("x")
     stderr.fails = True
-    for say in (report.say, report.say_error, report.write_stderr):
+    for say in says:
         say("x")
+    assert not terminal.draw("x")
+    terminal.erase()
+    closed = io.StringIO()
+    closed.close()
+    assert not terminal.is_terminal(closed)
     monkeypatch.setattr(sys, "stderr", None)
-    for say in (report.say, report.say_error, report.write_stderr):
+    for say in says:
         say("x")
     monkeypatch.setattr(sys, "stdout", None)
-    report.flush_stdout()
-    report._drop_stdout()
+    terminal.flush_stdout()
+    terminal.write_stdout("x")
+    terminal.drop_stdout()
+    assert terminal.stdout() is terminal.stderr() is None
     with pytest.raises(ResourceError, match="standard output is closed"):
         report._run([])
 
 
-def test_pieces_of_a_line_are_made_visible_and_line_breaks_of_ours_pass(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stderr = stderr_of(monkeypatch)
-    for piece in ("a\x1b", "\n", "b\nc"):
-        report.write_stderr(piece)
-    assert stderr.getvalue() == "a␛\nb␊c"
+def test_a_reader_who_left_is_told_apart_from_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream()
+    monkeypatch.setattr(sys, "stdout", stream)
+    terminal.write_stdout("a\x1b[2J")
+    assert stream.getvalue() == "a\x1b[2J"  # what formats made is only seen to on a terminal
+    stream.is_terminal = True
+    terminal.write_stdout("\x1b[2J\x1b[1m\r\n")
+    assert stream.getvalue().endswith("\\u{1b}[2J\x1b[1m\r\n")
+    stream.fault = BrokenPipeError()
+    stream.fails = True
+    with pytest.raises(terminal.ReaderLeft):
+        terminal.write_stdout("x")
+    stream.fault = OSError(errno.ENOSPC, "full")
+    with pytest.raises(OSError, match="full"):
+        terminal.write_stdout("x")
+
+
+def test_libraries_are_made_visible_while_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    import warnings
+
+    out, err = Stream(), Stream()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    with terminal.guarded():
+        print("a\x1b[2J\nb\r")
+        sys.stderr.write("c\x07")
+        sys.stdout.flush()
+        assert (sys.stdout.encoding, sys.stdout.isatty(), sys.stdout.writable()) == (
+            "utf-8",
+            False,
+            True,
+        )
+        assert sys.stdout.errors == out.errors
+        with pytest.raises(OSError, match="no file"):
+            sys.stdout.fileno()
+        assert (terminal.stdout(), terminal.stderr()) == (out, err)
+        warnings.showwarning("odd\x1b", UserWarning, "f", 1)
+        err.fails = True
+        sys.stderr.write("lost")
+        out.fails, out.fault = True, BrokenPipeError()
+        with pytest.raises(terminal.ReaderLeft):
+            sys.stdout.write("x")
+    assert (sys.stdout, sys.stderr) == (out, err)
+    assert out.getvalue() == "a␛[2J\nb␍\n"
+    assert err.getvalue() == "c␇attnviz: UserWarning of a library: odd␛\n"
 
 
 def test_a_folder_that_is_gone_has_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,79 +259,86 @@ def test_which_colours_a_screen_has(
 
 
 def test_an_unknown_encoding_is_taken_for_ascii() -> None:
-    named = [(report.stream_encoding(Stream(encoding=name))) for name in ("UTF8", "Latin-1", None, "odd")]  # fmt: skip
+    named = [(terminal.encoding_of(Stream(encoding=name))) for name in ("UTF8", "Latin-1", None, "odd")]  # fmt: skip
     assert named == ["utf-8", "iso8859-1", "ascii", "ascii"]
 
 
 # --- progress -----------------------------------------------------------------------------------
 
 
-def test_a_meter_draws_over_itself_in_a_terminal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stderr = stderr_of(monkeypatch, is_terminal=True)
-    monkeypatch.setenv("COLUMNS", "31")
-    shown = meter.Meter()
-    assert shown.so_far() == "no shard of this run is complete yet"
-    shown.show(Progress(500, 2000, 1, 0, rate=250.0, left_s=6.0))
-    assert stderr.getvalue() == "\r\x1b[K25 %, 6.0 s left, 1 failed, 25"
-    shown.say("a worker died")
-    assert stderr.getvalue().endswith("25\r\x1b[Kattnviz: a worker died\n")
-    shown.end()
-    assert stderr.getvalue().endswith("died\n")
-    assert shown.so_far() == "500 of 2,000 texts are complete"
-    stderr.fails = True
-    shown.show(Progress(600, 2000, 1, 0, 1.0, None))
-    stderr.fails = False
-    shown.show(Progress(700, 2000, 1, 0, 1.0, None))
-    shown.say("x")
-    assert stderr.getvalue().endswith("died\n")
-
-
-def test_a_meter_speaks_now_and_then_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stderr, now = stderr_of(monkeypatch), [0.0]
-    monkeypatch.setattr(meter.time, "monotonic", lambda: now[0])
-    shown = meter.Meter()
-    for seconds, texts in ((9.9, 1), (10.0, 2), (19.9, 3), (20.0, 4), (40.0, 10)):
-        now[0] = seconds
-        shown.show(Progress(texts, 10, 0, 0, 0.25, None))
-    assert stderr.getvalue().splitlines() == [
-        "attnviz: 20 %, 0.25 texts/s, 2 of 10",
-        "attnviz: 40 %, 0.25 texts/s, 4 of 10",
-    ]
-    quiet = meter.Meter(is_quiet=True)
-    quiet.show(Progress(1, 10, 0, 0, 1.0, None))
-    quiet.say("x")
-    monkeypatch.setattr(sys, "stderr", None)
-    shown.show(Progress(1, 10, 0, 0, 1.0, None))
-    assert len(stderr.getvalue().splitlines()) == 2
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    at = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: at[0])
+    return at
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_progress_says_how_long_it_will_still_take(
-    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+    is_terminal: bool, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [100.0]
     stderr = stderr_of(monkeypatch, is_terminal=is_terminal)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setenv("COLUMNS", "80")
     tell = progress.Progress("rows")
-    for seconds, done in ((100.0, 10), (101.9, 20), (102.0, 30), (102.1, 31), (102.2, 40), (117.0, 110), (130.0, 210)):  # fmt: skip
+    for seconds, done in ((100.0, 10), (101.9, 20), (102.0, 30), (102.1, 31), (102.2, 40), (112.0, 110), (130.0, 210)):  # fmt: skip
         now[0] = seconds
         tell(done, 210)
     tell.close()
     tell.close()
-    lines = ["attnviz: rows: 14 %, 18 s left", "attnviz: rows: 19 %, 12 s left", "attnviz: rows: 52 %, 17 s left"]  # fmt: skip
+    lines = ["rows: 14 %, 18 s left", "rows: 19 %, 12 s left", "rows: 52 %, 12 s left"]
     if is_terminal:
         assert stderr.getvalue() == "".join(f"\r\x1b[K{one}" for one in lines) + "\r\x1b[K"
     else:
-        assert stderr.getvalue().splitlines() == [lines[0], lines[2]]
-    quiet = progress.Progress("rows", quiet=True)
-    for seconds in (0.0, 50.0):
+        assert stderr.getvalue().splitlines() == [f"attnviz: {lines[n]}" for n in (0, 2)]
+
+
+def test_a_line_is_cut_to_the_terminal_and_notices_do_not_tear_it(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = stderr_of(monkeypatch, is_terminal=True)
+    monkeypatch.setenv("COLUMNS", "31")
+    meter = progress.Meter()
+    assert meter.so_far() == "no shard of this run is complete yet"
+    state = Progress(500, 2000, 1, 0, rate=250.0, left_s=6.0)
+    meter(state)
+    assert stderr.getvalue() == ""
+    now[0] += 2
+    assert meter.is_due
+    meter(state)
+    assert stderr.getvalue() == "\r\x1b[K25 %, 6.0 s left, 1 failed, 25"
+    meter.say("a worker died")
+    assert stderr.getvalue().endswith("25\r\x1b[Kattnviz: a worker died\n")
+    now[0] += 9
+    meter(Progress(2000, 2000, 1, 0, rate=250.0, left_s=0.0))
+    meter.close()
+    assert stderr.getvalue().endswith("died\n")
+    assert meter.so_far() == "2,000 of 2,000 texts are complete"
+    stderr.fails = True
+    meter(state)
+    stderr.fails = False
+    meter.close()
+    assert stderr.getvalue().endswith("died\n")
+
+
+def test_a_meter_speaks_now_and_then_where_nobody_looks(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = stderr_of(monkeypatch)
+    meter = progress.Meter()
+    for seconds, texts in ((101.9, 1), (102.0, 2), (111.9, 3), (112.0, 4), (140.0, 10)):
         now[0] = seconds
-        quiet(int(seconds), 100)
-    assert "50 %" not in stderr.getvalue()
+        meter(Progress(texts, 10, 0, 0, 0.25, None))
+    assert stderr.getvalue().splitlines() == [
+        "attnviz: 20 %, 0.25 texts/s, 2 of 10",
+        "attnviz: 40 %, 0.25 texts/s, 4 of 10",
+    ]
+    quiet = progress.Meter(quiet=True)
+    now[0] += 99
+    quiet(Progress(1, 10, 0, 0, 1.0, None))
+    quiet.say("x")
+    monkeypatch.setattr(sys, "stderr", None)
+    meter(Progress(1, 10, 0, 0, 1.0, None))
+    assert len(stderr.getvalue().splitlines()) == 2
 
 
 # --- where a result goes ------------------------------------------------------------------------
@@ -339,7 +396,7 @@ def test_a_file_has_no_width_but_that_of_text(
     module = SimpleNamespace(render=render, IS_BINARY=True, SUFFIXES=(".x",), **({"TELLS_NOTICES": True} if tells else {}))  # fmt: skip
     monkeypatch.setattr(emit, "choose_format", lambda _: (name, module))
     told: list[str] = []
-    monkeypatch.setattr(report, "say", told.append)
+    monkeypatch.setattr(terminal, "say", told.append)
     output = tmp_path / "a"
     emit.emit(DOCUMENT, Target(output=str(output)), Screen(width=33, precision=7), Talk())
     assert (seen[0].width, seen[0].precision, seen[0].full_vectors) == (33 if name != "picture" else None, 7, True)  # fmt: skip
@@ -351,7 +408,7 @@ def test_a_file_has_no_width_but_that_of_text(
 
 def test_notices_are_said_counted_as_errors_or_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(report, "say", told.append)
+    monkeypatch.setattr(terminal, "say", told.append)
     emit.say_notices(["a", "b"], Talk())
     emit.say_notices(["c"], Talk(quiet=True))
     emit.say_notices([], Talk(strict=True))

@@ -103,7 +103,8 @@ def test_a_sink_is_left_out_only_above_its_share() -> None:
     weights[0, 0, 2] = [0.9, 0.1, 0, 0, 0]
     assert choose_head(weights, [False] * 4 + [True], 2)[0].key == 0
     # where every candidate is a sink, they stay candidates
-    weights = np.full((1, 1, 3, 3), 0.31) + 0.07 * np.eye(3)
+    weights = np.full((1, 1, 3, 3), 0.31)
+    weights[0, 0, 0, 0] = 0.6
     assert choose_head(weights, [False] * 3, 0)[0].key == 1
     # what a token gives to itself makes it no sink
     weights = np.zeros((1, 1, 5, 5))

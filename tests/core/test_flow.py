@@ -63,6 +63,9 @@ def test_value_norms_equal_the_long_way() -> None:
         through = v[head // 3] @ w_o[head * 4 : head * 4 + 4]
         assert np.allclose(norms[head], np.linalg.norm(through, axis=-1), atol=1e-12)
     assert np.allclose(value_norms(v, n_heads=6)[5], np.linalg.norm(v[1], axis=-1))
+    assert np.allclose(value_norms(v), np.linalg.norm(v, axis=-1))
+    assert np.allclose(value_norms(v * 1e-3, w_o, n_heads=6), norms * 1e-3, atol=1e-15)
+    assert (value_norms(v * 0, w_o, n_heads=6) == 0).all()
     weights = softmax_rows(2, 6, 7, 7)
     each = link_norms(weights, norms)
     head, query, key = 4, 3, 6

@@ -64,6 +64,9 @@ def test_shapes_are_kept_and_one_text_is_its_own_interval() -> None:
     mean, low, high = bootstrap(np.arange(6.0).reshape(1, 2, 3))
     for found in (mean, low, high):
         np.testing.assert_array_equal(found, np.arange(6.0).reshape(2, 3))
+    mean, low, high = bootstrap(np.array([[np.nan, 0.25, 1.0], [np.nan, 0.25, 1.0]]))
+    for found in (mean, low, high):
+        np.testing.assert_array_equal(found, [np.nan, 0.25, 1.0])
     nothing = bootstrap(np.full((2, 3), np.nan))
     assert np.isnan(nothing).all()
     assert nothing[0].shape == (3,)

@@ -365,7 +365,7 @@ def test_the_plan_counts_half_the_work_for_a_causal_head():
 
 def test_the_plan_refuses_what_does_not_fit(monkeypatch):
     monkeypatch.setattr("attnviz.core.plan.free_memory_bytes", lambda device: 2**20)
-    with pytest.raises(ResourceError, match="1 MiB are free: ask for fewer figures"):
+    with pytest.raises(ResourceError, match="1 MB can be had: ask for fewer figures"):
         plan_stream(noise(4096))
 
 

@@ -150,3 +150,38 @@ def test_where_attention_comes_from_has_the_same_options_everywhere() -> None:
     options = {field.name: field.default for field in fields(Place)}
     assert set(options) == named - {"notify"}
     assert options == {name: taken[name].default for name in options}
+
+
+OF_THE_SYSTEM = ("/proc/", "/sys/", "Path(limit)", "Path(used)")
+"""Files of the kernel hold ASCII, whatever the locale is."""
+
+
+def implicit_encodings(source: str) -> list[int]:
+    """Return the lines that open text in whatever encoding the locale has."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        name = called.rpartition(".")[2]
+        given = {keyword.arg for keyword in node.keywords}
+        constants = [a.value for a in node.args if isinstance(a, ast.Constant)]
+        if name in ("read_text", "write_text") and "." in called:
+            is_text = len(constants) < (1 if name == "read_text" else 2)
+        elif called in ("open", "io.open", "os.fdopen"):
+            is_text = not any(isinstance(c, str) and "b" in c for c in constants[-1:])
+        elif name in ("run", "Popen", "check_output"):
+            is_text = bool(given & {"text", "universal_newlines"})
+        else:
+            is_text = name == "TextIOWrapper"
+        of_system = any(place in ast.unparse(node) for place in OF_THE_SYSTEM)
+        if is_text and not of_system and "encoding" not in given:
+            found.append(node.lineno)
+    return found
+
+
+def test_no_text_is_opened_in_the_locale_s_encoding() -> None:
+    found = {path.name: implicit_encodings(path.read_text(encoding="utf-8")) for path in FILES}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    made = "open(a)\nopen(a, 'rb')\nPath(a).read_text()\nopen(a, 'w')\nrun(a, text=True)\n"
+    assert implicit_encodings(made) == [1, 3, 4, 5]

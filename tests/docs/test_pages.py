@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,24 @@ def run_console(block: str, cli: Callable[..., Result]) -> None:
         done = cli(*words[1:])
         assert done.code == 0, (line, done.err)
         assert fits(shown, done.out), f"$ {line}\n{done.out}"
+
+
+@pytest.mark.slow
+def test_the_examples_with_real_models(
+    cli: Callable[..., Result],
+    minilm: Path,
+    smollm2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their printed digits are those of one kind of processor: not in the default run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    shutil.copytree(minilm, "all-MiniLM-L6-v2", symlinks=False)
+    shutil.copy(smollm2, smollm2.name)
+    found = BLOCK.findall((DOCS / "models.md").read_text(encoding="utf-8"))
+    assert [kind for kind, _ in found] == ["console"]
+    run_console(found[0][1], cli)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(DOCS)))

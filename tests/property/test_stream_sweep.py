@@ -89,10 +89,26 @@ def test_every_addition_with_quiet_and_loud_scores(kind: str, spread: float, how
         "lazy bias": {"bias": lambda first, end: bias[:, first:end]},
         "cap": {"softcap": 1.5},
         "sinks": {"sinks": np.array([0.5, -2.0])},
-        "large sinks": {"sinks": np.array([300.0, -300.0])},
+        "large sinks": {"sinks": np.array([900.0, -900.0])},
         "all of them": {"bias": bias, "softcap": 30.0, "sinks": np.array([0.5, 40.0]), "visible": MaskRule(causal=True, window=70)},
     }[kind]  # fmt: skip
     check_stream(Case(layer(90, 140, spread=spread, **more), False, HOW[how]), **EXACT)
+
+
+@pytest.mark.parametrize("spread", [1.0, 6.0])
+def test_values_that_are_no_numbers_keep_their_sign(spread: float) -> None:
+    heads = layer(30, 70, spread=spread, visible=MaskRule(causal=True))
+    v = heads.v.copy()
+    v[0, 12, 1], v[1, 20, 2] = np.inf, -np.inf
+    found = stream(dataclasses.replace(heads, v=v), dtype=torch.float64).output_HLF
+    plain = reference.trace_heads(heads)
+    for head, key, column, value in ((0, 12, 1, np.inf), (1, 20, 2, -np.inf)):
+        looks = plain["weights"][head, :, key] > 0
+        assert looks.any()
+        np.testing.assert_array_equal(found[head, looks, column], value)
+        kept = np.isfinite(found[head])
+        assert (~kept).sum() == looks.sum()
+        np.testing.assert_allclose(found[head][kept], plain["output"][head][kept], atol=1e-12)
 
 
 def test_maps_of_whole_windows_and_of_any_size() -> None:

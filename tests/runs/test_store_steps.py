@@ -66,6 +66,25 @@ def test_a_file_is_flushed_named_and_its_folder_flushed_in_this_order(
                             "close", "unlink tmp"]  # fmt: skip
 
 
+def test_everything_is_handed_to_the_system_before_it_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(store.os, "fsync", lambda file: sizes.append(os.fstat(file).st_size))
+    write_atomic(tmp_path / "a", b"12345")
+    write_atomic(tmp_path / "b", lambda file: file.write(b"123") and None)
+    assert (sizes[0], sizes[2]) == (5, 3)
+
+
+def test_the_first_file_by_name_is_told(tmp_path: Path) -> None:
+    target = tmp_path / "layer"
+    target.mkdir()
+    for name in ("b.txt", "a.txt", "d.txt", "c.txt"):
+        (target / name).write_bytes(b"")
+    with pytest.raises(UsageError, match=r"\('a\.txt'\)"):
+        write_folder_atomic(target, {"a.npy": b""}, force=True)
+
+
 def test_a_folder_is_flushed_named_and_its_parent_flushed_in_this_order(
     tmp_path: Path, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +322,10 @@ def test_versions_columns_and_oddities_differ_too() -> None:
     odd = {**held, "inputs": "none", "settings": None, "columns": {"heads": 1, "texts": held["columns"]["texts"]}}  # fmt: skip
     names = [name for name, _, _ in manifests.differences(held, odd)]
     assert names == ["settings", "inputs", "columns heads"]
+    for one, other in ((held, odd), (odd, held)):
+        found = {name: pair for name, *pair in manifests.differences(one, other)}
+        assert found["settings"] == [one["settings"], other["settings"]]
+        assert found["inputs"] == [one["inputs"], other["inputs"]]
     assert list(manifests.differences(held, {**held, "n_texts": 99, "schema": "x"})) == []
 
 
@@ -317,8 +340,9 @@ def test_another_batch_is_refused_with_the_first_three_differences() -> None:
         f'd holds another batch: --head "all" there, {shown} here; --layer 1 there, "猫" here; '
         "--a not given there, 1 here; choose another folder, or give the same command to continue it"
     )
-    with pytest.raises(UsageError, match="; and 1 more; choose"):
+    with pytest.raises(UsageError, match="; and 1 more; choose") as caught:
         manifests.refuse_other(held, made(settings={**three, "b": 1}), folder="d")
+    assert str(caught.value).count(" there, ") == 3
     assert manifests._show("x" * 58) == json.dumps("x" * 58)
     assert manifests._show("x" * 59) == json.dumps("x" * 59)[:57] + "…"
 

@@ -163,22 +163,21 @@ def test_as_many_workers_as_cores_and_memory_allow(monkeypatch: pytest.MonkeyPat
     process = local._Process(Work(threads=2))
     monkeypatch.setattr(local, "usable_cores", lambda: 9)
     page = os.sysconf("SC_PAGE_SIZE")
-    texts = {"statm": "99 1000 5", "meminfo": f"MemTotal: 1 kB\nMemAvailable: {4 * 1000 * page // 1024} kB\n"}  # fmt: skip
+    told: list[object] = ["99 1000 5"]
 
     def read_text(path: Path) -> str:
-        found = texts[path.name]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        assert path == Path("/proc/1/statm")
+        return str(told[0])
 
     monkeypatch.setattr(Path, "read_text", read_text)
     process._process = type("P", (), {"pid": 1})()
-    assert process.how_many_fit() == 4  # 1 + 0.8 · 4 = 4.2, and 9 cores hold 4 of 2 threads
-    texts["meminfo"] = f"MemAvailable: {2 * 1000 * page // 1024} kB"
-    assert process.how_many_fit() == 2
-    texts["meminfo"] = "MemAvailable: 0 kB"
-    assert process.how_many_fit() == 1
-    texts["statm"] = "odd"
+    for room, limit, wanted in ((3, None, 4), (1, None, 2), (0, None, 1), (9, None, 4), (3, 2, 2), (2, 3, 2),
+                                (0, 0, 1), (None, None, 4)):  # fmt: skip
+        for name, pages in (("room_bytes", room), ("own_limit_bytes", limit)):
+            n_bytes = None if pages is None else pages * 1000 * page
+            monkeypatch.setattr(local.memory, name, lambda n=n_bytes: n)
+        assert process.how_many_fit() == wanted, (room, limit)
+    told[0] = "odd"
     assert process.how_many_fit() == 4
     monkeypatch.setattr(local, "usable_cores", lambda: 1)
     assert process.how_many_fit() == 1

@@ -213,6 +213,8 @@ def test_shapes_and_places_at_their_bounds(tmp_path: Path) -> None:
     assert "begin, end" in fault_of(lambda: opened(data_offsets=[0, 0, 0]))
     assert "begin, end" in fault_of(lambda: opened(data_offsets=[0]))
     assert "begin, end" in fault_of(lambda: opened(data_offsets=[1, 0]))
+    assert "shape [-1]: wanted" in fault_of(lambda: opened(shape=[-1]))
+    assert "data_offsets [-1, -1]: wanted" in fault_of(lambda: opened(data_offsets=[-1, -1]))
     assert "shape {'a': 1}" in fault_of(lambda: opened(shape={"a": 1}))
     for missing in T:
         entry = {key: value for key, value in T.items() if key != missing}
@@ -262,6 +264,8 @@ def test_what_is_written_is_aligned_wide_types_first_and_names_sorted(tmp_path: 
     assert [header[name]["data_offsets"] for name in "cebda"] == [
         [0, 16], [16, 16], [16, 28], [28, 32], [32, 33]]  # fmt: skip
     assert len(data) == 8 + n_bytes + 33
+    turned = save(tmp_path / "t.safetensors", {"w": np.array([1.0, 2.0], ">f8")}).read_bytes()
+    assert turned.endswith(np.array([1.0, 2.0], "<f8").tobytes())
     plain = save(tmp_path / "b.safetensors", {"a": arrays["a"]}).read_bytes()
     assert b"__metadata__" not in plain
     content = plan_content("c.safetensors", {"w": np.array([0x3F80], "u2")}, {}, {"w": "BF16"})

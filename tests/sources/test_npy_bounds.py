@@ -113,15 +113,14 @@ def test_metadata_is_text_or_json_within_64_mib() -> None:
     [("n_heads", "8", "i"), ("n_heads", "123456789", "i"), ("n_heads", "1234567890", "U"), ("n_heads", "0", "U"),
      ("n_kv_heads", "2", "i"), ("n_kv_heads", "2.0", "U"), ("causal", "true", "b"), ("causal", "false", "b"),
      ("causal", "True", "U"), ("scale", "0.125", "f"), ("scale", "1", "U"), ("scale", "x", "U"),
-     ("origin", "8", "U"), ("vocab", '["a", "b"]', "U"), ("vocab", '["a","b"]', "U"), ("vocab", "[]", "U"),
+     ("origin", "8", "U"), ("origin", '["a", "b"]', "U"), ("vocab", '["a", "b"]', "U"), ("vocab", '["a","b"]', "U"), ("vocab", "[]", "U"),
      ("vocab", '["a", 1]', "U"), ("vocab", '{"a": 1}', "U"), ("vocab", '["a\\u0000"]', "U"), ("vocab", "[" * 99999, "U")],
 )  # fmt: skip
 def test_metadata_reads_back_as_it_was(name: str, value: str, kind: str) -> None:
     array = npy.metadata_array(name, value)
     assert array.dtype.kind == kind
     assert npy.metadata_text(array, file="f", name=name) == value
-    if name == "vocab":
-        assert array.shape == ((2,) if value == '["a", "b"]' else ())
+    assert array.shape == ((2,) if (name, value) == ("vocab", '["a", "b"]') else ())
     if name == "causal" and kind == "b":
         assert bool(array) is (value == "true")
 
@@ -129,6 +128,10 @@ def test_metadata_reads_back_as_it_was(name: str, value: str, kind: str) -> None
 def test_metadata_that_npz_cannot_hold_is_refused() -> None:
     assert "ends in NUL" in fault_of(lambda: npy.metadata_array("origin", "a\0"))
     assert "one name" in fault_of(lambda: npy.storable({"a": np.ones(1)}, {"a": "x"}, {}))
+    both = {"b": np.ones(1), "a": np.ones(1), "c": np.ones(1)}
+    assert fault_of(lambda: npy.storable(both, {"c": "x", "b": "x", "a": "x"}, {})).startswith(
+        "a, b, c: a tensor"
+    )
     assert list(npy.storable({"b": np.ones(1)}, {"a": "x"}, {})) == ["a", "b"]
     wide = npy.storable({"w": np.array([0x3F80], "u2")}, {}, {"w": "BF16"})
     assert wide["w"].tolist() == [1.0]
@@ -155,12 +158,49 @@ def test_mapped_members_begin_after_their_own_local_header(tmp_path: Path) -> No
     values = np.arange(1 << 18, dtype=np.float64)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("another.npy", npy_bytes((3,), data=bytes(24)))
         member = zipfile.ZipInfo("w.npy")
         member.extra = b"\x99\x99\x10\x01" + bytes(272)  # an unknown field
         part = io.BytesIO()
         np.save(part, values)
         archive.writestr(member, part.getvalue())
     np.testing.assert_array_equal(open_bytes(tmp_path, file.getvalue(), ".npz").read("w"), values)
+
+
+def test_a_file_that_is_cut_off_after_it_was_opened(tmp_path: Path) -> None:
+    file = open_bytes(
+        tmp_path, zip_bytes(("w.npy", npy_bytes((1 << 18,), data=bytes(8 << 18)))), ".npz"
+    )
+    with (tmp_path / "a.npz").open("r+b") as opened:
+        opened.truncate(1 << 20)
+    assert "no zip directory" in fault_of(lambda: file.read("w"))
+
+
+def test_a_member_that_ends_before_the_size_it_claims(tmp_path: Path) -> None:
+    data = bytearray(zip_bytes(("w.npy", npy_bytes((3,), data=bytes(16)))))
+    place = data.index(b"PK\x01\x02") + 24
+    size_bytes = int.from_bytes(data[place : place + 4], "little")
+    data[place : place + 4] = (size_bytes + 8).to_bytes(4, "little")
+    file = open_bytes(tmp_path, bytes(data), ".npz")
+    assert f"w.npy gives {size_bytes} bytes, wanted {size_bytes + 8}" in fault_of(
+        lambda: file.read("w")
+    )
+
+
+def test_packed_members_are_unpacked_however_large(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    arrays = {"w": np.full((160_000,), 0.5), "r": draw.random(300_000)}
+    np.savez_compressed(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
+    file = open_arrays(tmp_path / "a.npz")
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(file.read(name), values)
+
+
+def test_headers_in_a_zip_may_be_as_long_as_their_bound(tmp_path: Path) -> None:
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }".ljust(10_000)
+    longest = b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text
+    data = zip_bytes(("w.npy", longest + np.array([0.5]).tobytes()))
+    assert open_bytes(tmp_path, data, ".npz").read("w").tolist() == [0.5]
 
 
 def test_files_beside_the_arrays_are_left_alone(tmp_path: Path) -> None:
@@ -268,6 +308,9 @@ def test_the_64_bit_size_of_a_directory_is_the_one_zipfile_takes(tmp_path: Path)
     assert f"its directory has {1 << 40} bytes" in fault_of(
         lambda: open_bytes(tmp_path, elsewhere + zip64(honest, reached=0), ".npz")
     )
+    assert open_bytes(tmp_path, zip_bytes(), ".npz").entries == {}
+    unmarked = zip64(1 << 40).replace(b"PK\x06\x07", b"xxxx")
+    assert "its directory" not in fault_of(lambda: open_bytes(tmp_path, unmarked, ".npz"))
     lost = zip_bytes(("w.npy", npy_bytes((0,))))
     lost = lost[:-10] + b"\xff\xff\xff\xff" + lost[-6:]
     assert "its directory has 4294967295 bytes" in fault_of(
@@ -297,6 +340,21 @@ def test_a_folder_is_read_by_its_visible_npy_files(
     assert list(open_arrays(tmp_path).entries) == ["a", "w_q"]
     monkeypatch.setattr(npy_folder, "_MAX_FILES", 2)
     assert "3 .npy files: at most 2" in fault_of(lambda: open_arrays(tmp_path))
+
+
+def test_a_folder_reads_its_numbers_from_behind_headers_of_any_length(tmp_path: Path) -> None:
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }".ljust(10_000)
+    longest = b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text
+    (tmp_path / "w.npy").write_bytes(longest + np.array([0.5, 2.0]).tobytes())
+    np.save(tmp_path / "v.npy", np.arange(6.0).reshape(2, 3))
+    file = open_arrays(tmp_path)
+    assert file.read("w").tolist() == [0.5, 2.0]
+    assert file.read("v").tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_objects_are_never_written() -> None:
+    with pytest.raises(ValueError, match="allow_pickle"):
+        npy.write_array(io.BytesIO(), np.array([{}], object))
 
 
 def test_a_folder_without_arrays_says_what_it_may_be(tmp_path: Path) -> None:

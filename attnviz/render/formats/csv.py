@@ -23,7 +23,7 @@ from attnviz.render.tokens import visible
 SUFFIXES = (".csv",)
 IS_BINARY = False
 
-_FORMULA = re.compile(r"(^|[\r\n])([\s\u00a0]*[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n])")
+_FORMULA = re.compile(r"(?:^|(?<=[\r\n]))(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n])")
 
 
 def render(document: Document, screen: Screen) -> str:
@@ -58,4 +58,4 @@ def cell(value: Any) -> str:
         return str(int(value))
     text = str(value)
     kept = "".join(c if c in "\t\r\n" or c.isprintable() else visible(c) for c in text)
-    return _FORMULA.sub(r"\1'\2", kept)
+    return _FORMULA.sub("'", kept)

@@ -1,5 +1,7 @@
 r"""Tab-separated values for programs: exact text, with \t \n \r \\ and controls escaped.
 
+A control is ``\u`` and four hexadecimal digits, beyond the first 65,536 characters ``\U`` and eight.
+
 What lives here: syntax. What does not: spreadsheet safety (``csv``).
 """
 
@@ -43,7 +45,9 @@ def cell(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return repr(float(value))
-    return "".join(
-        _ESCAPES.get(c, c if c.isprintable() or c == " " else f"\\u{ord(c):04x}")
-        for c in str(value)
-    )
+    return "".join(_ESCAPES.get(c, c if c.isprintable() else _spelled(c)) for c in str(value))
+
+
+def _spelled(char: str) -> str:
+    code = ord(char)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

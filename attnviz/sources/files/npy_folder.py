@@ -19,7 +19,6 @@ from attnviz.sources.files.contract import (
     ArrayFile,
     Entry,
     Writer,
-    check_name,
     file_size_bytes,
     listed,
     map_file,
@@ -73,7 +72,6 @@ def open_arrays(path: Path) -> ArrayFile:
     headers: dict[str, NpyHeader] = {}
     metadata: dict[str, str] = {}
     for name, file in files.items():
-        check_name(path.name, name, entries)
         header = headers[name] = _header(file, path.name, name)
         if is_metadata(name, header):
             values = header.view(map_file(file)[header.start :])

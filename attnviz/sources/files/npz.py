@@ -21,7 +21,6 @@ from attnviz.sources.files.contract import (
     ArrayFile,
     Entry,
     Writer,
-    check_name,
     map_file,
     quote,
 )
@@ -58,7 +57,6 @@ def open_arrays(path: Path) -> ArrayFile:
             if not member.filename.endswith(".npy"):
                 continue
             name = member.filename.removesuffix(".npy")
-            check_name(path.name, name, members)
             members[name] = member
             head = read_member(archive, member.filename, MAX_HEADER_BYTES + 12, file=path.name)
             header = read_header(head, member.file_size, file=path.name, name=name)

@@ -246,6 +246,7 @@ def test_hub_caches_with_one_several_and_no_revision(
     assert find_model(hub(tmp_path / "c", main="two\n")).folder.name == "two"
     assert "several" in refusal(lambda: find_model(hub(tmp_path / "c", main="three")))
     assert "several" in refusal(lambda: find_model(hub(tmp_path / "c", main="two" + " " * 253)))
+    assert find_model(hub(tmp_path / "c", main="two" + " " * 252)).folder.name == "two"
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     hub(tmp_path / "home" / "hub", "one")

@@ -43,6 +43,19 @@ def test_faults_and_panics_of_the_library_are_one_line(capfd: pytest.CaptureFixt
     assert tokenizer.guard("it", lambda: 3, hush=True) == 3
 
 
+@pytest.mark.parametrize("step", ["read_family", "tokens_of", "tokens_of_any_length"])
+def test_what_the_library_says_on_stderr_is_kept_from_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], step: str
+) -> None:
+    write_tokenizer(tmp_path)
+    raw = tokenizer.open_raw(tmp_path / "tokenizer.json")
+    opened = tokenizer.describe(raw)
+    monkeypatch.setattr(tokenizer, step, raising(PanicException()))
+    with pytest.raises(InputError, match="the tokenizer makes its library panic"):
+        opened.tokenize("a") if step == "tokens_of_any_length" else tokenizer.describe(raw)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_process_without_stderr_can_still_be_hushed(monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(_: int) -> int:
         raise OSError
@@ -56,9 +69,13 @@ def test_what_the_library_cannot_build_is_used_as_it_is(
 ) -> None:
     made = write_model(tmp_path / "tiny")
     loads: list[Any] = [raising(ValueError("no"))]
-    fake = SimpleNamespace(
-        AutoTokenizer=SimpleNamespace(from_pretrained=lambda *a, **k: loads[0](*a, **k))
-    )
+
+    def load(*given: Any, **named: Any) -> Any:
+        assert given == (str(made),)
+        assert named == {"local_files_only": True, "trust_remote_code": False}
+        return loads[0](*given, **named)
+
+    fake = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=load))
     monkeypatch.setattr(tokenizer, "load_transformers", lambda: fake)
     opened = tokenizer.open_tokenizer(made)
     assert opened.notices[0].startswith("tokenizer.json is used as it is")
@@ -92,6 +109,16 @@ def test_tokenizer_files_at_their_bounds(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.undo()
     (made / "my-tokens").mkdir()
     tokenizer.check_files(made)
+    monkeypatch.setattr(tokenizer, "_MAX_BYTES", n_bytes)
+    (made / "added_tokens.json").write_bytes(bytes(n_bytes + 1))
+    with pytest.raises(
+        InputError, match=rf"added_tokens\.json has {n_bytes + 1} bytes: at most {n_bytes}"
+    ):
+        tokenizer.check_files(made)
+    (made / "added_tokens.json").unlink()
+    (made / "tokenizer_config.json").unlink()
+    tokenizer.check_files(made)
+    monkeypatch.undo()
     for length, is_read in ((1 << 20, True), ((1 << 20) + 1, False)):
         write_tokenizer(made, padding=length)
         if is_read:
