@@ -23,6 +23,7 @@ from attnviz.sources.models.library import load_transformers, require, version_o
 _FLOAT_BYTES = 4
 _LEAST_LIMIT = 1024
 _SIZE = re.compile(r"(?<!context_)(?<!temperature_)length$|count$|size$|rank$")
+_REQUIRED = ("block_count", "embedding_length", "feed_forward_length", "attention.head_count")
 _SHOWN_BY = {
     "feed_forward_length": re.compile(r"\.ffn_(up|gate)\.weight$"),
     "expert_feed_forward_length": re.compile(r"\.ffn_(up|gate)_exps\.weight$"),
@@ -115,6 +116,13 @@ def check_sizes(file: Gguf) -> None:
         rows = [t.shape[-2] for n, t in file.tensors.items() if pattern.search(n) and t.shape[1:]]
         if rows:
             limits[name] = max(rows)
+    for name in _REQUIRED if blocks else ():
+        if name in limits and not isinstance(file.setting(name), int | list):
+            # the library would take its own default, of a large model
+            raise InputError(
+                f"{file.path.name} does not say {file.architecture}.{name}, but its tensors show "
+                f"{limits[name]}: its metadata is damaged"
+            )
     prefix = f"{file.architecture}."
     for key, value in file.metadata.items():
         name = key.removeprefix(prefix)

@@ -166,7 +166,13 @@ def _factor_of(name: str, args: Any) -> float:
         if other.numel() != 1:
             return 1.0
         other = other.item()
-    return 1.0 / float(other) if name in _DIVISIONS else float(other)
+    try:
+        factor = 1.0 / float(other) if name in _DIVISIONS else float(other)
+    except (TypeError, ValueError, ArithmeticError):
+        factor = math.nan
+    if not math.isfinite(factor):
+        raise InputError(f"its attention calls {name} with {str(other)[:40]}: no finite number")
+    return factor
 
 
 def _read_product(name: str, args: Any, kwargs: dict[str, Any]) -> _Product | None:

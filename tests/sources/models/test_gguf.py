@@ -142,6 +142,9 @@ def test_hostile_files_are_refused_at_once(tmp_path, name):
         ("attention.head_count", 1 << 20, "head_count"),
         ("attention.key_length", 1 << 20, "key_length"),
         ("ssm.state_size", 1 << 30, "state_size"),
+        ("block_count", None, r"does not say llama\.block_count, but its tensors show 1"),
+        ("embedding_length", None, r"does not say llama\.embedding_length, .* show 32"),
+        ("attention.head_count", None, r"does not say llama\.attention\.head_count"),
     ],
 )
 def test_settings_beyond_the_tensors_are_refused_before_a_model_is_made(
@@ -152,10 +155,12 @@ def test_settings_beyond_the_tensors_are_refused_before_a_model_is_made(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(gguf_convert, "require", lambda *_: None)
     monkeypatch.setattr(gguf_convert, "_convert", lambda *_: pytest.fail("a model was made"))
-    sound = {"block_count": 1, "embedding_length": 32, "context_length": 1 << 20}
+    sound = {"block_count": 1, "embedding_length": 32, "context_length": 1 << 20,
+             "attention.head_count": 4}  # fmt: skip
     keys = [("general.architecture", 8, text("llama"))]
     for name, value in {**sound, key: number}.items():
-        keys.append((f"llama.{name}", 4, struct.pack("<I", value)))
+        if value is not None:
+            keys.append((f"llama.{name}", 4, struct.pack("<I", value)))
     tensors = [
         ("token_embd.weight", (32, 20), 0, bytes(2560)),
         ("blk.0.attn_q.weight", (32, 32), 0, bytes(4096)),
