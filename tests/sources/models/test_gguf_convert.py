@@ -116,12 +116,19 @@ def test_settings_up_to_what_the_tensors_show(tmp_path: Path, name: str, limit: 
                ("blk.1.ffn_up.weight", (32, 40), 0, bytes(5120)), ("blk.1.ffn_gate.weight", (32, 8), 0, bytes(1024)),
                ("blk.0.attn_q.bias", (99,), 0, bytes(396))]  # fmt: skip
     path = tmp_path / "a.gguf"
+    sound = {
+        "block_count": 2,
+        "embedding_length": 32,
+        "feed_forward_length": 40,
+        "attention.head_count": 4,
+    }
+    others = [(f"llama.{n}", *number(v)) for n, v in sound.items() if n != name]
 
     def check(value: int, *, listed: bool = False) -> None:
         pair = (10, struct.pack("<Q", value))
         if listed:
             pair = (9, array(10, 2, struct.pack("<2Q", 0, value)))
-        keys = [("general.architecture", 8, text("llama")), (f"llama.{name}", *pair), (f"other.{name}", *number(1 << 31))]  # fmt: skip
+        keys = [("general.architecture", 8, text("llama")), (f"llama.{name}", *pair), (f"other.{name}", *number(1 << 31)), *others]  # fmt: skip
         path.write_bytes(gguf(keys, tensors))
         gguf_convert.check_sizes(read_gguf(path))
 
