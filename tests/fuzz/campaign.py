@@ -21,7 +21,7 @@ from typing import Any
 from fuzz.worker import CLOCK_S, CPU_S, FORM, Shared
 
 _POLL_S = 0.05
-_START_S = 120.0  # for loading libraries and making sound files
+_START_S = 900.0  # for loading libraries and making sound files, on a busy machine too
 _MOST_FAULTS = 50
 INTERRUPTED = "interrupted"
 
