@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
@@ -184,7 +185,9 @@ def test_a_worker_that_fails_stops_the_others(monkeypatch: pytest.MonkeyPatch) -
     class Broken(streaming.Panel):
         def run(self, rows: Any, sums: Any, links: Any = None) -> None:
             seen.append(rows[0])
-            raise ValueError("broken")
+            if rows[0] == 0:
+                raise ValueError("broken")
+            time.sleep(0.02)
 
     monkeypatch.setattr(streaming, "Panel", Broken)
     with pytest.raises(ValueError, match="broken"):
@@ -192,4 +195,4 @@ def test_a_worker_that_fails_stops_the_others(monkeypatch: pytest.MonkeyPatch) -
     assert seen == [0]
     with pytest.raises(ValueError, match="broken"):
         stream(layer(400, 70), n_rows=16, n_workers=2)
-    assert len(seen) <= 3
+    assert len(seen) <= 6  # the other worker has twelve blocks
