@@ -383,11 +383,18 @@ def test_documents_go_to_stdout_or_a_file(
 def test_many_numbers_as_text_are_announced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert emit._MANY_NUMBERS == 10**6
     square = Document((Matrix("m", [[0.5] * 3] * 4, (), ()), Matrix("e", [], (), ())), record=None)
     for most, quiet, is_told in ((12, False, False), (11, False, True), (11, True, False)):
         monkeypatch.setattr(emit, "_MANY_NUMBERS", most)
         emit.emit(square, Target(format="csv"), Screen(), Talk(quiet=quiet))
         assert ("writing 12 numbers as text" in capsys.readouterr().err) is is_told
+    row = Document((Matrix("m", [[0.5] * 13], (), ()),), record=None)
+    emit.emit(row, Target(format="csv"), Screen(), Talk())
+    assert "writing 13 numbers" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="is binary"):
+        emit.emit(row, Target(format="npz"), Screen(), Talk())
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("tells", [True, False])
