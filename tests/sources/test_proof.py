@@ -69,7 +69,11 @@ def test_heads_and_widths_follow_from_the_shapes(given: Any, named: Any, wanted:
         ((4, 1), {"k": (6, 4), "v": (6, 4)}, "with 4 query and 1 key/value head"),
         ((4, 3), {"k": (6, 6), "v": (6, 6)}, "4 query heads cannot share 3 key/value heads evenly"),
         ((4, 2), {"k": (6, 4), "v": (6, 5)}, "the 5 columns of w_v do not divide into 2 heads"),
-        ((2, 4), {"k": (6, 16), "v": (6, 16)}, "2 query heads cannot share 4 key/value heads evenly"),
+        (
+            (2, 4),
+            {"k": (6, 16), "v": (6, 16)},
+            "2 query heads cannot share 4 key/value heads evenly",
+        ),
         ((None, 3), {}, "w_k has 8 columns, not 3 heads of 2"),
         ((None, 2), {"k": (6, 0)}, "w_k has 0 columns, not 2 heads of 8"),
         ((), {"b_q": (7,)}, "b_q has the shape (7,): wanted (8,)"),
