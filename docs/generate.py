@@ -103,8 +103,9 @@ def _option(option: Any, context: Any) -> str:
 
 
 def _metavar(parameter: Any) -> str:
-    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", str)
-    plain = "N" if kind is int else "X" if kind is float else parameter.name.upper()
+    described = getattr(parameter, "type_descriptor", None)  # from typer 0.29; before, type.name
+    kind = described.annotation.__name__ if described else parameter.type.name.split()[0]
+    plain = {"int": "N", "float": "X"}.get(kind, parameter.name.upper())
     return str(parameter.metavar or plain).strip("[]").replace("]...", "...")
 
 

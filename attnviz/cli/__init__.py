@@ -10,11 +10,17 @@ from __future__ import annotations
 def main() -> None:
     """Run the program with the process's arguments; every error leaves by its exit code."""
     import gc
+    import signal
     import sys
 
     gc.set_threshold(
         100_000, 20, 20
     )  # imports make many objects that stay: look at them less often
-    from attnviz.cli.report import run_guarded
+    try:
+        from attnviz.cli.report import run_guarded
 
-    sys.exit(run_guarded(sys.argv[1:]))
+        code = run_guarded(sys.argv[1:])
+    except KeyboardInterrupt:  # before there was anything to clean up
+        code = 130
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that Ctrl-C could spoil
+    sys.exit(code)

@@ -36,7 +36,10 @@ def run_guarded(arguments: list[str]) -> int:
     from attnviz.cli.signals import listening
 
     with terminal.guarded(), listening():
-        return _run_to_the_end(arguments)
+        try:
+            return _run_to_the_end(arguments)
+        except KeyboardInterrupt:  # it came while the end was being told
+            return EXIT_INTERRUPTED
 
 
 def _run_to_the_end(arguments: list[str]) -> int:

@@ -83,6 +83,7 @@ def guarded() -> Iterator[None]:
     """Let nothing reach the standard streams unseen while the block runs; warnings take one line."""
     import warnings
 
+    _occupy_standard_descriptors()
     kept = sys.stdout, sys.stderr, warnings.showwarning
     for stream in kept[:2]:
         if stream is not None and hasattr(stream, "reconfigure"):
@@ -96,6 +97,16 @@ def guarded() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr, warnings.showwarning = kept
+
+
+def _occupy_standard_descriptors() -> None:
+    """Open nothing in place of a closed stream, lest the next file opened takes its number.
+
+    What native code writes to descriptor 2 would land in that file.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
 
 
 @contextmanager

@@ -201,7 +201,7 @@ def _stream_head(
         counter.done = before
         plan = replace(plan, n_rows=plan.n_rows // 2)
         notices.append(f"not enough memory: blocks were halved to {plan.n_rows} rows")
-        if head.q.device.type == "cuda":
+        if head.q.device.type == "cuda":  # pragma: no cover  (needs a GPU)
             torch.cuda.empty_cache()
 
 

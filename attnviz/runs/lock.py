@@ -67,7 +67,7 @@ class Lock:
 
 
 def _lock(file: int, *, shared: bool) -> None:
-    if os.name == "nt":
+    if os.name == "nt":  # pragma: no cover  (Windows)
         import msvcrt
 
         mode = getattr(msvcrt, "LK_NBLCK")  # noqa: B009  (not there for the type checker)

@@ -9,10 +9,15 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import IO
 
-from attnviz.errors import InputError, UsageError
+from attnviz import memory
+from attnviz.errors import InputError, ResourceError, UsageError
 from attnviz.records import Span, Tokens
+
+_AT_ONCE = 1 << 20
+_BYTES_PER_BYTE = 8
+"""A text takes its bytes twice while it is read, up to four times as characters, and some more."""
 
 
 def parse_scale(scale: str | float | None) -> float | None:
@@ -197,6 +202,23 @@ def _no_such_token(tokens: Tokens, word: str) -> str:
     return f"no token {word!r} in this text: there are {listed}{more}"
 
 
+def _read_all(source: IO[bytes], shown: str) -> bytes:
+    """Read to the end, or to the point where the text would not fit into memory any more."""
+    room = memory.free_bytes()
+    most = None if room is None else room // _BYTES_PER_BYTE
+    parts: list[bytes] = []
+    n_bytes = 0
+    while part := source.read(_AT_ONCE):
+        parts.append(part)
+        n_bytes += len(part)
+        if most is not None and n_bytes > most:
+            raise ResourceError(
+                f"{shown} is longer than {most / 1e6:,.0f} MB: there is no memory for more text; "
+                f"give a shorter one, or {memory.cure()}"
+            )
+    return b"".join(parts)
+
+
 def read_text(path: str) -> str:
     """Read a text from a file, or from standard input for ``-``; must be UTF-8.
 
@@ -204,11 +226,17 @@ def read_text(path: str) -> str:
     ------
     InputError
         Not readable, or bytes that are not UTF-8 (named with their place).
+    ResourceError
+        More than memory has room for; a device may never end.
     """
     if path == "-" and sys.stdin is None:
         raise InputError("standard input is closed: give the text itself, or --file PATH")
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if path == "-":
+            data = _read_all(sys.stdin.buffer, "standard input")
+        else:
+            with open(path, "rb") as file:
+                data = _read_all(file, path)
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)
         raise InputError(f"cannot read {path}: {reason}") from fault

@@ -191,7 +191,7 @@ def _publish(temporary: Path, target: Path, *, force: bool) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
+    if os.name != "posix":  # pragma: no cover  (Windows)
         return
     handle = os.open(folder or ".", os.O_RDONLY)
     try:

@@ -231,3 +231,32 @@ def test_what_was_ignored_stays_ignored(here: Path) -> None:
     out, _ = process.communicate(b"a bear", timeout=60)
     assert process.returncode == 0
     assert b"bear" in out
+
+
+def test_an_input_that_is_closed_or_never_ends_is_told(here: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for tail, code, reason in (
+        ("- <&-", 3, "standard input is closed"),
+        ("--file /dev/zero --max-memory 1", 4, "/dev/zero is longer than"),
+        ("- --max-memory 1 < /dev/zero", 4, "standard input is longer than"),
+    ):
+        done = subprocess.run(
+            ["sh", "-c", f'"$0" -m attnviz explain -w random {tail}', sys.executable],
+            capture_output=True, text=True, check=False, env=environment,
+        )  # fmt: skip
+        assert (done.returncode, reason in done.stderr) == (code, True), done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
+def test_no_file_takes_the_place_of_a_closed_stream(closed: str) -> None:
+    """Else a library's complaint to descriptor 2 would be written into the user's file."""
+    code = (
+        "import os\nfrom attnviz.cli import terminal\nwith terminal.guarded():\n"
+        "    os._exit(0 if os.open('/dev/null', os.O_RDONLY) > 2 else 1)"
+    )
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, code], check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0

@@ -11,8 +11,9 @@ import json
 import re
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ import pytest
 from cli.test_terminal import on_terminal
 from every_command import CALLS, Call, write_world
 from hostile import SEQUENCES, Seen, see, strings
+from safetensors.numpy import load_file, save_file
 from sources.models.test_gguf import array, gguf, text
+from tiny_models import write_model
 from typer.main import get_command
 
 from attnviz.cli.app import app
@@ -56,7 +59,14 @@ def filled(call: Call, words: str, out: Path, *more: str) -> list[str]:
     return [*arguments[:at], *more, *arguments[at:]]
 
 
-def run_all(words: list[str], place: Path, *, turn: int, is_terminal: bool) -> list[str]:
+def run_all(
+    words: list[str],
+    place: Path,
+    *,
+    turn: int,
+    is_terminal: bool,
+    places: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
     """Send strings through every command, each in another of its formats; return what is wrong."""
     faults: list[str] = []
     for number, call in enumerate(WITH_TEXT):
@@ -64,7 +74,8 @@ def run_all(words: list[str], place: Path, *, turn: int, is_terminal: bool) -> l
         format_name = formats[(turn + number) % len(formats)]
         asked = ("--format", format_name) if format_name else ()
         line = " ".join(map(argument, words))
-        seen = see(filled(call, line, place / "out", *asked), is_terminal=is_terminal)
+        arguments = [places.get(a, a) for a in filled(call, line, place / "out", *asked)]
+        seen = see(arguments, is_terminal=is_terminal)
         if seen.code:
             faults.append(f"{call.name}: exit code {seen.code}: {seen.err}")
         kept = {"csv": "\n" if is_terminal else "\n\r\t", "tsv": "\n\t"}.get(format_name, "\n")
@@ -78,12 +89,41 @@ def test_no_string_steers_a_terminal(turn: int, tmp_path: Path) -> None:
     assert run_all(words, tmp_path, turn=turn, is_terminal=not turn % 2) == []
 
 
-@pytest.mark.slow  # 10,000 strings in all through every command that takes a text
-@pytest.mark.parametrize("part", range(25))
-def test_ten_thousand_strings_through_every_command(part: int, tmp_path: Path) -> None:
-    for turn in range(part * 25, part * 25 + 25):
-        words = strings(16, seed=1000 + turn)
-        assert run_all(words, tmp_path, turn=turn, is_terminal=bool(turn % 2)) == []
+def put_words(words: list[str], place: Path) -> dict[str, str]:
+    """Write a layer and a model whose vocabulary are these words, each one token."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = ["[UNK]", *words]
+    draw = np.random.default_rng(0).standard_normal
+    arrays: dict[str, Any] = {f"w_{name}": draw((6, 4)) for name in "qkv"}
+    arrays["embedding"] = draw((len(vocabulary), 6))
+    np.savez(place / "words.npz", **arrays, vocab=np.array(vocabulary), n_heads=np.array("2"))
+    folder = place / "model"
+    if not folder.exists():
+        write_model(folder, vocab_size=128, max_position_embeddings=128)
+        tensors = load_file(folder / "model.safetensors")
+        tensors["model.embed_tokens.weight"] = draw((128, 32)).astype(np.float32)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    ids = {word: i for i, word in enumerate(vocabulary)}
+    cutter = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    cutter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    cutter.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return {"layer.npz": str(place / "words.npz"), "tiny": str(folder), "28": "100"}
+
+
+@pytest.mark.slow  # 10,000 strings in all, each a token, through every command that takes a text
+@pytest.mark.parametrize("part", range(10))
+def test_ten_thousand_strings_through_every_command(part: int, tmp_path: Path, world: Path) -> None:
+    n_strings = 0
+    for turn in range(part * 20, part * 20 + 20):
+        drawn = map(argument, strings(54, seed=1000 + turn))
+        words = list(dict.fromkeys("".join(word.split()) or "x" for word in drawn))
+        n_strings += len(words)
+        places = put_words(words, tmp_path)
+        is_terminal = bool(turn % 2)
+        assert run_all(words, tmp_path, turn=turn, is_terminal=is_terminal, places=places) == []
+    assert n_strings > 1000
 
 
 def options() -> Iterator[tuple[Call, str]]:

@@ -19,7 +19,7 @@ from attnviz.cli import emit, progress, report, terminal
 from attnviz.cli.groups import Talk, Target
 from attnviz.errors import CheckFailed, InputError, ResourceError, UsageError
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document, Text
+from attnviz.render.shapes import Document, Matrix, Text
 from attnviz.runs.batch import Progress
 
 
@@ -378,6 +378,23 @@ def test_documents_go_to_stdout_or_a_file(
     emit.emit(DOCUMENT, Target(output=str(path), force=True), Screen(), Talk(quiet=True))
     assert capsys.readouterr().err == ""
     assert "hello" in path.read_text()
+
+
+def test_many_numbers_as_text_are_announced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert emit._MANY_NUMBERS == 10**6
+    square = Document((Matrix("m", [[0.5] * 3] * 4, (), ()), Matrix("e", [], (), ())), record=None)
+    for most, quiet, is_told in ((12, False, False), (11, False, True), (11, True, False)):
+        monkeypatch.setattr(emit, "_MANY_NUMBERS", most)
+        emit.emit(square, Target(format="csv"), Screen(), Talk(quiet=quiet))
+        assert ("writing 12 numbers as text" in capsys.readouterr().err) is is_told
+    row = Document((Matrix("m", [[0.5] * 13], (), ()),), record=None)
+    emit.emit(row, Target(format="csv"), Screen(), Talk())
+    assert "writing 13 numbers" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="is binary"):
+        emit.emit(row, Target(format="npz"), Screen(), Talk())
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("tells", [True, False])

@@ -86,3 +86,4 @@ def test_fewer_cells_than_links_and_blocks_of_any_size() -> None:
         np.testing.assert_array_equal(other.link_keys_HN, found[0].link_keys_HN)
         np.testing.assert_allclose(other.entropy_H, found[0].entropy_H)
     assert measure(heads).link_weights_HN.shape == (2, 3)
+    assert measure(heads, n_links=7).link_keys_HN.shape == (2, 7)

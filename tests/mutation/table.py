@@ -49,7 +49,6 @@ GUARDS: dict[str, tuple[str, ...]] = {
     "attnviz/sources/models/card.py": _MODELS,
     "attnviz/sources/models/gguf_convert.py": ("tests/sources/models/test_gguf_convert.py",),
     "attnviz/sources/models/cache.py": _MODELS,
-    "attnviz/cli/report.py": ("tests/cli/test_streams.py",),
     "attnviz/runs/lock.py": ("tests/runs/test_worker_loop.py",),
     "attnviz/runs/store.py": _BATCH,
     "attnviz/runs/manifest.py": _BATCH,

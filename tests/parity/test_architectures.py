@@ -7,16 +7,19 @@ table in docs/models.md from what was measured here.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from packaging.version import Version
 
 pytest.importorskip("transformers", reason="needs the extra 'models'")
 pytest.importorskip("accelerate", reason="needs the extra 'models'")
@@ -34,6 +37,11 @@ from attnviz.sources.models.loading import Loaded, wrap
 from attnviz.sources.models.padding import pad, takes_padding
 from attnviz.sources.models.planning import KINDS, Plan, make_plan, reported_weights, switch
 from attnviz.sources.transformers_ import TransformersSource
+
+# The table in docs/models.md, and the routes of architectures.py, are of the version that is pinned.
+CONSTRAINTS = (Path(__file__).parents[2] / "constraints.txt").read_text(encoding="utf-8")
+PINNED = Version(re.findall(r"^transformers==(.*)$", CONSTRAINTS, re.M)[0])
+IS_OLDER = Version(version("transformers")) < PINNED
 
 TOLERANCE = 1e-6
 LENGTHS = (23, 14)
@@ -166,7 +174,8 @@ def test_weights_and_outputs_are_the_models_own(entry: Architecture, side: str) 
     lengths = LENGTHS[:1] if side == "none" else LENGTHS
     texts = [tokens_of(n, shift=7 * n) for n in lengths]
     plan = opened(entry.name)[1]
-    assert plan.route == entry.route
+    # an older library may hand nothing over here; the tap is as exact
+    assert plan.route == entry.route or (IS_OLDER and plan.route == "tap")
     if not plan.pads:  # runs one text at a time
         texts = texts[:1]
     worst = streamed = 0.0

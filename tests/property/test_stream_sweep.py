@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
@@ -147,9 +148,11 @@ def test_heads_in_the_order_asked_for_with_progress_and_facts() -> None:
     heads = dataclasses.replace(layer(50, 70, group=2), layer=7)
     told: list[tuple[int, int]] = []
     before = torch.get_num_threads()
+    torch.set_num_threads(3)
     found = stream(heads, subset=[3, 0], n_rows=20, dtype=torch.float64,
                    progress=lambda done, total: told.append((done, total)))  # fmt: skip
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(before)
     assert told == [(20, 100), (40, 100), (50, 100), (70, 100), (90, 100), (100, 100)]
     traced = reference.trace_heads(heads)
     np.testing.assert_allclose(found.output_HLF, traced["output"][[3, 0]], atol=1e-12)
@@ -182,7 +185,9 @@ def test_a_worker_that_fails_stops_the_others(monkeypatch: pytest.MonkeyPatch) -
     class Broken(streaming.Panel):
         def run(self, rows: Any, sums: Any, links: Any = None) -> None:
             seen.append(rows[0])
-            raise ValueError("broken")
+            if rows[0] == 0:
+                raise ValueError("broken")
+            time.sleep(0.02)
 
     monkeypatch.setattr(streaming, "Panel", Broken)
     with pytest.raises(ValueError, match="broken"):
@@ -190,4 +195,4 @@ def test_a_worker_that_fails_stops_the_others(monkeypatch: pytest.MonkeyPatch) -
     assert seen == [0]
     with pytest.raises(ValueError, match="broken"):
         stream(layer(400, 70), n_rows=16, n_workers=2)
-    assert len(seen) <= 3
+    assert len(seen) <= 6  # the other worker has twelve blocks

@@ -17,16 +17,42 @@ BLANK = {0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, 0x2800}
 BLANK |= {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810)}
 
 
+def shown_as(code: int) -> str:
+    """What a code point is to be shown as, by the words of the promise."""
+    char, kind = chr(code), unicodedata.category(chr(code))
+    if kind in HIDDEN or code in BLANK or (kind == "Zs" and char != " "):
+        if code <= 0x1F:
+            return chr(0x2400 + code)
+        return "\u2421" if code == 0x7F else f"\\u{{{code:x}}}"
+    return f"\u25cc{char}" if kind.startswith("M") else char
+
+
+def test_code_points_around_every_edge() -> None:
+    edges = {
+        0x1F,
+        0x20,
+        0x7E,
+        0x7F,
+        0x80,
+        0x9F,
+        0xA0,
+        0xFDFF,
+        0xFE10,
+        0xE00FF,
+        0xE01F0,
+        0x180A,
+        0x1810,
+        0x2000,
+        0x3000,
+    }
+    for code in sorted(edges | BLANK):
+        for near in (code - 1, code, code + 1):
+            assert visible(chr(near)) == shown_as(near), f"U+{near:04X}"
+
+
 def test_every_code_point_is_visible_and_only_what_hides_is_changed() -> None:
     for code in range(sys.maxunicode + 1):
-        char, kind = chr(code), unicodedata.category(chr(code))
-        if kind in HIDDEN or code in BLANK or (kind == "Zs" and char != " "):
-            wanted = f"\\u{{{code:x}}}"
-            if code <= 0x1F or code == 0x7F:
-                wanted = "\u2421" if code == 0x7F else chr(0x2400 + code)
-        else:
-            wanted = f"\u25cc{char}" if kind.startswith("M") else char
-        assert visible(char) == wanted, f"U+{code:04X}"
+        assert visible(chr(code)) == shown_as(code), f"U+{code:04X}"
 
 
 def test_marks_are_counted_for_each_base() -> None:

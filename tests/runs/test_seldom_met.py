@@ -50,7 +50,7 @@ def test_measurements_that_do_not_fit_are_left_out_with_the_reason() -> None:
     assert "it needs 1.0 GB, 0.0 are allowed" in run_measure(room=1 << 20).skipped
     assert "the length before was left out already" in run_measure([measured(skipped="x")]).skipped
     late = run_measure([measured(seconds=1e9)], left=100.0)
-    assert "100 s are left" in late.skipped
+    assert "100.0 s are left" in late.skipped
     assert "0 s are left" in run_measure(left=-5.0).skipped
 
 

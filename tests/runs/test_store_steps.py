@@ -232,7 +232,9 @@ def test_a_folder_made_meanwhile_is_no_fault(
     assert make_folder(target) == target
 
 
-def test_only_folders_of_the_same_kind_of_files_are_replaced(tmp_path: Path) -> None:
+def test_only_folders_of_the_same_kind_of_files_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "layer"
     target.mkdir()
     (target / "a.npy").write_bytes(b"1")
@@ -248,6 +250,14 @@ def test_only_folders_of_the_same_kind_of_files_are_replaced(tmp_path: Path) -> 
     with pytest.raises(UsageError, match=r"\('d\.npy'\)"):
         write_folder_atomic(target, {"a.npy": b"2"}, force=True)
     assert (target / "a.npy").read_bytes() == b"1"
+
+    def denied(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(store.os, "scandir", denied)
+    with pytest.raises(InputError, match="Permission denied"):
+        write_folder_atomic(target, {"a.npy": b"2"}, force=True)
+    monkeypatch.undo()
     with pytest.raises(InputError, match="cannot write"):
         write_folder_atomic("nul\0", {"a.npy": b"2"}, force=True)
     other = write_folder_atomic(f"{tmp_path}/x/../layer2/", {"a.npy": b"2"})

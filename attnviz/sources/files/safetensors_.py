@@ -108,7 +108,7 @@ def _parse(text: bytes, file: str) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             seen: dict[str, Any] = {}
-            for name, value in pairs:
+            for name, value in pairs:  # pragma: no branch  (one of the names is there twice)
                 check_name(file, name, seen)
                 seen[name] = value
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from safetensors.numpy import save_file
 from test_gguf import array, gguf, text
 from tiny_models import write_model
 
+from attnviz.errors import InputError
+from attnviz.sources.models import card as cards
 from attnviz.sources.models.card import model_card
 from attnviz.sources.models.card_layers import read_int, read_layers, with_tensors
 
@@ -51,6 +54,9 @@ def test_names_of_settings_in_other_families(folder: Path) -> None:
     mla = card(folder, **BASE, qk_nope_head_dim=5, qk_rope_head_dim=3)
     assert mla.d_k == 8
     assert card(folder, **BASE, qk_nope_head_dim=5).d_k == 5
+    assert card(folder, **BASE, qk_nope_head_dim="x", qk_rope_head_dim=3).d_k == 3
+    assert card(folder, num_attention_heads=4).d_k is None
+    assert card(folder, hidden_size=32).d_k is None
     assert card(folder, **BASE, multi_query=True).n_kv_heads == 1
     assert card(folder, **BASE, multi_query=True, new_decoder_architecture=True).n_kv_heads == 4
     nested = card(folder, model_type="x", text_config={**BASE, "model_type": "y"})
@@ -155,6 +161,22 @@ def test_layers_without_tensors_like_attention_have_none() -> None:
     assert with_tensors((), []) == ()
 
 
+def test_a_card_is_quiet_where_its_tokenizer_panics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = write_model(tmp_path / "tiny")
+
+    def panic(*_: Any, **__: Any) -> Any:
+        os.write(2, b"thread panicked")
+        raise ValueError("damaged")
+
+    for name in ("tokens_of", "read_family"):
+        monkeypatch.setattr(cards, name, panic)
+        with pytest.raises(InputError, match=r"tokenizer\.json does not work: damaged"):
+            model_card(made)
+    assert capfd.readouterr().err == ""
+
+
 # --- GGUF ---------------------------------------------------------------------------------------
 
 
@@ -202,6 +224,13 @@ def test_a_gguf_says_what_it_is(tmp_path: Path) -> None:
     assert [layer.has_attention for layer in found.layers] == [True, False]
     assert [layer.kind for layer in found.layers] == ["full_attention", "other"]
     assert [layer.rotary_base for layer in found.layers] == [500.0, None]
+    odd = gguf_card(
+        tmp_path, llama__attention__head_count=(9, array(6, 1, struct.pack("<f", 4))),
+        llama__context_length=(8, text("x")), llama__embedding_length=(7, b"\1"),
+    )  # fmt: skip
+    assert (odd.n_heads, odd.max_positions, odd.d_model) == (None, None, None)
+    for name in ("llama__attention__head_count", "llama__embedding_length"):
+        assert gguf_card(tmp_path, **{name: number(4)}).d_k is None
     bare = gguf_card(
         tmp_path, llama__attention__head_count=number(0), llama__embedding_length=number(8)
     )
@@ -216,6 +245,7 @@ def test_a_gguf_says_what_it_is(tmp_path: Path) -> None:
         ({"tokenizer__ggml__add_bos_token": (7, b"\1"), "tokenizer__ggml__bos_token_id": number(0)}, "a …"),
         ({"tokenizer__ggml__add_bos_token": (7, b"\1"), "tokenizer__ggml__bos_token_id": number(2)}, "nothing"),
         ({"tokenizer__ggml__add_bos_token": (7, b"\1")}, "nothing"),
+        ({"tokenizer__ggml__add_bos_token": (7, b"\0"), "tokenizer__ggml__bos_token_id": number(0)}, "nothing"),
         ({"tokenizer__ggml__add_eos_token": (7, b"\1"), "tokenizer__ggml__eos_token_id": number(1)}, "… b"),
         ({"tokenizer__ggml__add_eos_token": (7, b"\1"), "tokenizer__ggml__eos_token_id": (5, struct.pack("<i", -1))}, "nothing"),
     ],

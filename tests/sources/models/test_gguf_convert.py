@@ -49,6 +49,7 @@ class FakeLibrary:
 
     def _tokenizer(self, place: str, **named: Any) -> Any:
         self.asked.append((place, named))
+        os.write(2, b"panicked")
         return SimpleNamespace(save_pretrained=lambda folder: (Path(folder) / "tokenizer.json").write_text("{}"))  # fmt: skip
 
 
@@ -56,11 +57,12 @@ class FakeLibrary:
 def test_a_gguf_is_converted_once_offline_and_quietly(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
     refuses: bool,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setattr(gguf_convert, "require", lambda *_: None)
+    required: list[str] = []
+    monkeypatch.setattr(gguf_convert, "require", lambda *names: required.extend(names))
     fake = FakeLibrary(refuses=refuses)
     monkeypatch.setattr(gguf_convert, "load_transformers", lambda: fake)
     path = tmp_path / "a.gguf"
@@ -69,12 +71,13 @@ def test_a_gguf_is_converted_once_offline_and_quietly(
     made = gguf_convert.converted(path, notify=told.append)
     assert sorted(os.listdir(made)) == ["config.json", "model.safetensors", "tokenizer.json"]
     assert made.name.endswith(f"-{library.version_of('transformers')}")
+    assert required == ["transformers", "accelerate", "gguf"]
     assert told == [f"converting a.gguf once (later runs skip this) into {made.parent}"]
     wanted = {"local_files_only": True, "trust_remote_code": False, "gguf_file": "a.gguf"}
     assert fake.asked == [(str(tmp_path), wanted)] * 2
     assert gguf_convert.converted(path, notify=told.append) == made
     assert len(told) == 1
-    assert capsys.readouterr().err == ""
+    assert capfd.readouterr().err == ""
 
 
 def test_a_conversion_that_fails_leaves_nothing(
@@ -95,6 +98,9 @@ def test_a_conversion_that_fails_leaves_nothing(
     with pytest.raises(ResourceError, match="cannot write the converted model: No space left"):
         gguf_convert.converted(path)
     assert os.listdir(tmp_path / "xdg" / "attnviz" / "gguf") == []
+    monkeypatch.setattr(gguf_convert.shutil, "disk_usage", lambda _: SimpleNamespace(free=1))
+    with pytest.raises(ResourceError, match="as float32"):
+        gguf_convert.converted(path)
     for free, fits in ((4400, True), (4399, False)):
         monkeypatch.setattr(
             gguf_convert.shutil, "disk_usage", lambda _, f=free: SimpleNamespace(free=f)
@@ -108,13 +114,15 @@ def test_a_conversion_that_fails_leaves_nothing(
 
 @pytest.mark.parametrize(
     ("name", "limit"),
-    [("block_count", 2), ("embedding_length", 32), ("feed_forward_length", 40), ("attention.head_count", 24),
+    [("block_count", 3), ("embedding_length", 32), ("feed_forward_length", 40), ("attention.head_count", 24),
      ("vocab_size", 1024), ("expert_count", 1024), ("context_length", 1 << 32), ("rope.dimension_count", 1024)],
 )  # fmt: skip
 def test_settings_up_to_what_the_tensors_show(tmp_path: Path, name: str, limit: int) -> None:
     tensors = [("token_embd.weight", (32, 4), 0, bytes(512)), ("blk.0.attn_q.weight", (32, 24), 0, bytes(3072)),
                ("blk.1.ffn_up.weight", (32, 40), 0, bytes(5120)), ("blk.1.ffn_gate.weight", (32, 8), 0, bytes(1024)),
-               ("blk.0.attn_q.bias", (99,), 0, bytes(396))]  # fmt: skip
+               ("blk.0.attn_q.bias", (99,), 0, bytes(396)), ("blk.2.norm", (5,), 0, bytes(20)),
+               ("blk.0.attn_q.weight.attn_q.weight", (7,), 0, bytes(28)), ("blk.9", (5,), 0, bytes(20)),
+               ("enc.8.ffn_up.bias", (5,), 0, bytes(20))]  # fmt: skip
     path = tmp_path / "a.gguf"
     sound = {
         "block_count": 2,
@@ -134,6 +142,9 @@ def test_settings_up_to_what_the_tensors_show(tmp_path: Path, name: str, limit: 
 
     check(limit)
     check(0, listed=True)
+    keys = [("general.architecture", 8, text("llama")), (f"llama.{name}", 8, text("many"))]
+    path.write_bytes(gguf(keys, tensors))
+    gguf_convert.check_sizes(read_gguf(path))
     if name == "context_length":
         return
     for listed in (False, True):

@@ -301,6 +301,17 @@ def test_entries_are_private_and_damaged_ones_are_none(home: Path) -> None:
     assert os.listdir(path.parent) == ["k.json"]
 
 
+def test_entries_are_made_where_they_will_be(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    real = cache.tempfile.mkstemp
+    monkeypatch.setattr(
+        cache.tempfile, "mkstemp", lambda **named: (asked.append(named), real(**named))[1]
+    )
+    cache.write_entry("plan", "k", "é")
+    assert asked == [{"dir": home / "plan", "prefix": ".new-"}]
+    assert cache.read_entry("plan", "k") == "é"
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(home: Path) -> None:
     home.parent.mkdir(parents=True)
     home.write_bytes(b"in the way")
@@ -322,6 +333,8 @@ def test_folders_appear_whole_and_private_or_not_at_all(home: Path, tmp_path: Pa
         (made / "sub" / "a").write_text("1")
         assert not target.exists()
         assert made.parent == target.parent
+        assert made.name.startswith(".new-")
+        assert stat.S_IMODE(made.parent.stat().st_mode) == 0o700
     assert (target / "sub" / "a").read_text() == "1"
     assert stat.S_IMODE((target / "sub" / "a").stat().st_mode) == 0o600
     assert stat.S_IMODE((target / "sub").stat().st_mode) == 0o700

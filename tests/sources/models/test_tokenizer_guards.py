@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tiny_models import write_model, write_tokenizer
 
-from attnviz.errors import InputError
+from attnviz.errors import InputError, ResourceError
 from attnviz.sources import hush, stretches, tokenize, trial
 from attnviz.sources.labels import Family
 from attnviz.sources.models import library, tokenizer
@@ -37,6 +37,8 @@ def test_faults_and_panics_of_the_library_are_one_line(capfd: pytest.CaptureFixt
             tokenizer.guard("it", raising(fault), hush=True)
         assert str(caught.value) == told
     assert capfd.readouterr().err == ""
+    with pytest.raises(ResourceError, match="memory"):
+        tokenizer.guard("it", raising(MemoryError()), hush=True)
     with pytest.raises(InputError):
         tokenizer.guard("it", raising(ValueError()))
     assert capfd.readouterr().err == "thread panicked"
