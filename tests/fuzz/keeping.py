@@ -63,9 +63,12 @@ def add(found: Figures, path: Path = COUNTS) -> bool:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    with path.with_suffix(".lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(folder)
 
 
 def keep_input(fault: Fault, folder: Path = REGRESSIONS) -> Path | None:
