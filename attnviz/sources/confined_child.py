@@ -7,6 +7,7 @@ this package, so that starting it costs Python and the task's libraries alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import runpy
 import signal
@@ -16,18 +17,21 @@ from typing import Any
 
 
 def limit(extra_bytes: int, cpu_s: float) -> None:
-    """Allow this process what it has now plus ``extra_bytes``, and ``cpu_s`` seconds of work."""
-    try:
+    """Allow this process what it has now plus ``extra_bytes``, and ``cpu_s`` seconds of work.
+
+    Where a system lacks one of the limits, the other holds.
+    """
+    missing = (ImportError, AttributeError, OSError, ValueError)
+    with contextlib.suppress(*missing):
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, in native code too
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    with contextlib.suppress(*missing):
         import resource
 
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with open("/proc/self/statm") as file:
             now_bytes = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now_bytes + extra_bytes,) * 2)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, in native code too
-        signal.setitimer(signal.ITIMER_PROF, cpu_s)
-    except (ImportError, AttributeError, OSError, ValueError):  # no such limit on this system
-        pass
 
 
 def run(
