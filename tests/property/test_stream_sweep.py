@@ -196,3 +196,10 @@ def test_a_worker_that_fails_stops_the_others(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ValueError, match="broken"):
         stream(layer(400, 70), n_rows=16, n_workers=2)
     assert len(seen) <= 6  # the other worker has twelve blocks
+
+
+def test_there_is_room_for_the_widest_block_wherever_it_is() -> None:
+    for n_queries, chunk, n_rows in ((65, 64, 65), (130, 64, 16), (130, 7, 64)):
+        heads = layer(n_queries, n_queries, visible=MaskRule(causal=True, chunk=chunk))
+        how = {"n_links": 2, "map_size": 3, "n_rows": n_rows, "tile": 64, "n_workers": 1}
+        check_stream(Case(heads, False, how), **EXACT)
