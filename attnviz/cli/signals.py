@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,12 +39,13 @@ def listening() -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    _start(reader, frozenset(int(n) for n in kept))
+    watch = _start(reader, frozenset(int(n) for n in kept))
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        os.close(writer)  # which ends the thread
+        os.close(writer)  # which ends the thread; one left behind may abort the interpreter's end
+        watch.join(timeout=1)
         for number, handler in kept.items():
             signal.signal(number, handler)
 
@@ -64,10 +66,10 @@ def _ender() -> Callable[[int, FrameType | None], None]:
     return end
 
 
-def _start(reader: int, numbers: frozenset[int]) -> None:
-    import _thread
-
-    _thread.start_new_thread(_watch, (reader, numbers))
+def _start(reader: int, numbers: frozenset[int]) -> threading.Thread:
+    watch = threading.Thread(target=_watch, args=(reader, numbers), daemon=True)
+    watch.start()
+    return watch
 
 
 def _watch(reader: int, numbers: frozenset[int]) -> None:

@@ -157,6 +157,21 @@ def test_a_signal_ends_it_at_once_and_it_goes_on(
     assert tree(folder) == tree(tmp_path / "clean")
 
 
+def test_an_interrupt_while_workers_are_started_stays_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnviz.runs.engines import local
+
+    class Interrupted(local.threading.Thread):  # type: ignore[name-defined]
+        def start(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(local.threading, "Thread", Interrupted)
+    request = write_texts(tmp_path / "texts.txt", ["a bear reads"])
+    with pytest.raises(KeyboardInterrupt):
+        run_batch(request, tmp_path / "out")
+
+
 def test_of_eight_at_once_one_wins(tmp_path: Path, harmful: Path) -> None:
     write_texts(tmp_path / "texts.txt", ["hold"] * 20)
     folder = tmp_path / "out"

@@ -185,14 +185,21 @@ def test_a_worker_that_fails_stops_the_others(monkeypatch: pytest.MonkeyPatch) -
     class Broken(streaming.Panel):
         def run(self, rows: Any, sums: Any, links: Any = None) -> None:
             seen.append(rows[0])
-            if rows[0] == 0:
+            if rows[0] == 16:  # the second worker's first
                 raise ValueError("broken")
             time.sleep(0.02)
 
     monkeypatch.setattr(streaming, "Panel", Broken)
     with pytest.raises(ValueError, match="broken"):
         stream(layer(400, 70), n_rows=16, n_workers=1)
-    assert seen == [0]
+    assert seen == [0, 16]
     with pytest.raises(ValueError, match="broken"):
         stream(layer(400, 70), n_rows=16, n_workers=2)
     assert len(seen) <= 6  # the other worker has twelve blocks
+
+
+def test_there_is_room_for_the_widest_block_wherever_it_is() -> None:
+    for n_queries, chunk, n_rows in ((65, 64, 65), (130, 64, 16), (130, 7, 64)):
+        heads = layer(n_queries, n_queries, visible=MaskRule(causal=True, chunk=chunk))
+        how = {"n_links": 2, "map_size": 3, "n_rows": n_rows, "tile": 64, "n_workers": 1}
+        check_stream(Case(heads, False, how), **EXACT)

@@ -193,8 +193,8 @@ def test_a_lock_says_who_holds_it_and_is_empty_afterwards(tmp_path: Path) -> Non
     assert first.hold()
     assert path.read_bytes() == str(os.getpid()).encode()
     assert second.holder() == f" (process {os.getpid()})"
-    assert not second.hold()
-    assert not second.hold(shared=True)
+    assert second.hold() is False
+    assert second.hold(shared=True) is False
     first.release()
     first.release()
     assert path.read_bytes() == b""
@@ -208,6 +208,19 @@ def test_a_lock_says_who_holds_it_and_is_empty_afterwards(tmp_path: Path) -> Non
     assert first.holder() == ""
     path.write_bytes(b"\xff")
     assert first.holder() == ""
+    path.write_bytes(b"1234567890" * 3)  # another's file: no more of it is shown than a number has
+    assert first.holder() == " (process 12345678901234567890)"
+
+
+def test_a_lock_is_for_everyone_the_mask_allows(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        lock = Lock(tmp_path / "lock")
+        assert lock.hold()
+        lock.release()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o664
 
 
 def test_a_lock_that_fails_leaves_no_open_file(

@@ -98,7 +98,8 @@ class Local:
             worker.kill()
             self._tasks.put(None)
         for thread in self._threads:
-            thread.join(timeout=5)
+            if thread.ident is not None:  # an interrupt may come between a thread and its start
+                thread.join(timeout=5)
         for worker in self._workers:
             worker.bury()
 

@@ -124,27 +124,29 @@ def test_settings_up_to_what_the_tensors_show(tmp_path: Path, name: str, limit: 
                ("blk.0.attn_q.weight.attn_q.weight", (7,), 0, bytes(28)), ("blk.9", (5,), 0, bytes(20)),
                ("enc.8.ffn_up.bias", (5,), 0, bytes(20))]  # fmt: skip
     path = tmp_path / "a.gguf"
-    sound = {
-        "block_count": 2,
-        "embedding_length": 32,
-        "feed_forward_length": 40,
-        "attention.head_count": 4,
-    }
-    others = [(f"llama.{n}", *number(v)) for n, v in sound.items() if n != name]
+    others = [one for one in gguf_convert._REQUIRED if one != name]
 
-    def check(value: int, *, listed: bool = False) -> None:
-        pair = (10, struct.pack("<Q", value))
-        if listed:
-            pair = (9, array(10, 2, struct.pack("<2Q", 0, value)))
-        keys = [("general.architecture", 8, text("llama")), (f"llama.{name}", *pair), (f"other.{name}", *number(1 << 31)), *others]  # fmt: skip
+    def check_pair(*pair: Any) -> None:
+        keys = [("general.architecture", 8, text("llama")), (f"llama.{name}", *pair), (f"other.{name}", *number(1 << 31)),
+                *((f"llama.{one}", *number(0)) for one in others)]  # fmt: skip
         path.write_bytes(gguf(keys, tensors))
         gguf_convert.check_sizes(read_gguf(path))
 
+    def check(value: int, *, listed: bool = False) -> None:
+        if listed:
+            check_pair(9, array(10, 2, struct.pack("<2Q", 0, value)))
+        else:
+            check_pair(10, struct.pack("<Q", value))
+
     check(limit)
     check(0, listed=True)
-    keys = [("general.architecture", 8, text("llama")), (f"llama.{name}", 8, text("many"))]
-    path.write_bytes(gguf(keys, tensors))
-    gguf_convert.check_sizes(read_gguf(path))
+    if len(others) == len(gguf_convert._REQUIRED):
+        check_pair(8, text("many"))
+    else:  # where it is no number, the library would take one of its own
+        with pytest.raises(
+            InputError, match=rf"a\.gguf does not say llama\.{name}, .* show {limit}: its"
+        ):
+            check_pair(8, text("many"))
     if name == "context_length":
         return
     for listed in (False, True):
