@@ -9,7 +9,9 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the program with the process's arguments; every error leaves by its exit code."""
+    import contextlib
     import gc
+    import os
     import signal
     import sys
 
@@ -23,4 +25,10 @@ def main() -> None:
     except KeyboardInterrupt:  # before there was anything to clean up
         code = 130
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that Ctrl-C could spoil
+    if code == 130:  # an interrupt that fell into an exec() would end the interpreter by the signal
+        from attnviz.cli import terminal
+
+        with contextlib.suppress(OSError, ValueError, terminal.ReaderLeft):
+            terminal.flush_stdout()
+        os._exit(code)
     sys.exit(code)

@@ -23,7 +23,7 @@ LOCALES = ("C", "POSIX", "C.UTF-8", "en_US.ISO-8859-1", "ja_JP.eucJP", "tr_TR.cp
 ENCODINGS = ("utf-8", "latin-1", "ascii", "cp1252")
 NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
 BARE = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-CHANGING = ("doctor", "cost", "config show", "help", "batch")
+CHANGING = ("doctor", "cost", "config show", "help", "batch", "batch plan")
 """What they print is about the terminal, the time, or the folder: only how they end is compared."""
 QUICK = ("explain", "heatmap", "view links", "page", "weights show", "config show", "help")
 
