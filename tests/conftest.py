@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,11 @@ __all__ = ["minilm", "one_thread", "own_cache", "smollm2"]
 
 # Whoever runs the tests may have settings of their own; they are not under test.
 os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / ".cache" / "no-settings")
+# A script's background, or nohup, has signals ignored; the children of the tests are to hear them.
+for _name, _usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+    _number = getattr(signal, _name, None)
+    if _number is not None and signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 @pytest.fixture
