@@ -101,9 +101,9 @@ def find_view(name: str) -> ModuleType:
     from attnviz import registry
     from attnviz.errors import UsageError
 
-    module: ModuleType = registry.load("views", name)
-    if not _shows_a_trace(module):
-        names = registry.names("views")
+    names = registry.names("views")
+    module: ModuleType | None = registry.load("views", name) if name in names else None
+    if module is None or not _shows_a_trace(module):
         shown = tuple(n for n in names if _shows_a_trace(registry.load("views", n)))
         raise UsageError(registry.no_such_choice("view", name, shown))
     return module

@@ -57,3 +57,12 @@ def test_hostile_text(cli: Callable[..., Result]) -> None:
         assert done.code == 0, done.err
         assert "\x1b" not in done.out
         assert "\u202e" not in done.out
+
+
+@pytest.mark.parametrize("name", ["nothing", "weights", "batch"])
+def test_only_views_of_a_text_are_offered(cli: Callable[..., Result], name: str) -> None:
+    done = cli("view", name, SENTENCE)
+    assert done.code == 2
+    assert done.err.rstrip().endswith(
+        "choose from entropy, grid, heatmap, links, neuron, rollout, walk, zoom"
+    )
