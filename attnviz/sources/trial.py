@@ -23,7 +23,7 @@ SAMPLE_SHA256 = "4d6b564eac41e7b5ac2d344341fbbe47bcb50cd66636d5f91c01196041aedaf
 
 _VERSION = 1
 _MAX_PADDING = 1 << 20
-_EXTRA_BYTES, _BYTES_PER_BYTE = 256 << 20, 24  # a vocabulary takes some 17 times its JSON text
+_EXTRA_BYTES, _BYTES_PER_BYTE = 192 << 20, 24  # a vocabulary takes some 17 times its JSON text
 _BASE_CPU_S, _CPU_S_PER_BYTE = 1.0, 1e-6
 
 
