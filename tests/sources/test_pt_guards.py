@@ -295,7 +295,7 @@ class Library:
         (RuntimeError("weights_only is on"), "holds pickled objects, not only tensors"),
         (RuntimeError("WeightsUnpickler error"), "holds pickled objects"),
         (RuntimeError("Unsupported operand 149"), "holds pickled objects"),
-        (RuntimeError("bad \x1b[2J /root/secret/path file\nsecond"), "is damaged (RuntimeError: bad [2J  file); save"),
+        (RuntimeError("bad \x1b[2J /home/somebody/path file\nsecond"), "is damaged (RuntimeError: bad [2J  file); save"),
         (ValueError(""), "is damaged (ValueError: ); save"),
         (ValueError("x" * 300), f"({'ValueError: ' + 'x' * 120});"),
     ],
