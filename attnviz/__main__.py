@@ -1,6 +1,6 @@
 """``python -m attnviz``."""
 
-from attnviz.cli import main
+from attnviz.cli.main import main
 
 if __name__ == "__main__":
     main()

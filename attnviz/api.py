@@ -9,14 +9,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from attnviz.core.summary import Summary as Summary
+from attnviz.core.stream.summary import Summary as Summary
 from attnviz.records import Trace
-from attnviz.runs.batch import Outcome, Request, run_batch
+from attnviz.runs.batch.run import Outcome, Request, run_batch
 from attnviz.runs.compare import compare as compare
+from attnviz.runs.explain import explain as explain
 from attnviz.runs.generate import generate as generate
 from attnviz.runs.heads import rank_heads as rank_heads
-from attnviz.runs.pipeline import explain as explain
-from attnviz.runs.summaries import summarize as summarize
+from attnviz.runs.summarize import summarize as summarize
 
 __all__ = [
     "Summary",
@@ -61,7 +61,7 @@ def load(path: str, **options: Any) -> Any:
     >>> found[0].q.shape
     (1, 2, 64)
     """
-    from attnviz.runs.pipeline import open_source
+    from attnviz.runs.explain import open_source
 
     return open_source(weights=path, **options)
 
@@ -131,7 +131,7 @@ def batch(
         keep=tuple(keep),
         keep_dtype=keep_dtype,
         heatmap=heatmap,
-        painter="attnviz.render.pictures:heatmap",
+        painter="attnviz.render.picture.pictures:heatmap",
         format=format,
         shard_size=shard_size,
         engine=engine,

@@ -17,10 +17,9 @@ from typing import Any
 from attnviz.errors import UsageError
 
 _PACKAGES = {
-    "sources": "attnviz.sources",
     "views": "attnviz.render.views",
     "formats": "attnviz.render.formats",
-    "engines": "attnviz.runs.engines",
+    "engines": "attnviz.runs.batch.engines",
 }
 
 

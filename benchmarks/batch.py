@@ -48,9 +48,9 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
     """
     import torch
 
-    from attnviz.runs.jobs import Job, Work
-    from attnviz.runs.rows import Row
-    from attnviz.runs.work import Worker
+    from attnviz.runs.batch.jobs import Job, Work
+    from attnviz.runs.batch.rows import Row
+    from attnviz.runs.batch.work import Worker
 
     sentences = make_sentences(N_SENTENCES)
     worker = Worker(Work(source={"model": model, "device": "cpu"}))
@@ -144,7 +144,7 @@ def peak_mb(model: str, count: int) -> float:
         texts = Path(folder, "sentences.txt")
         texts.write_text("\n".join(make_sentences(count)) + "\n")
         code = (
-            "import resource, sys; from attnviz.cli.report import run_guarded; "
+            "import resource, sys; from attnviz.cli.main import run_guarded; "
             "run_guarded(sys.argv[1:]); "
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)"
         )

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.render import figure
 from attnviz.render.formats import pdf, png, svg
+from attnviz.render.picture import figure
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Heatmap, Label, Matrix
 

@@ -51,7 +51,7 @@ def measure(model: str, way: str, length: int) -> dict[str, float]:
 
     from attnviz.records import LayerHeads, Tokens
     from attnviz.sources.models.planning import switch
-    from attnviz.sources.transformers_ import open_model
+    from attnviz.sources.models.source import open_model
 
     source = open_model(model)
     ids = tuple((7 * i + 11) % 4000 + 100 for i in range(length))

@@ -49,7 +49,7 @@ def make_case(name: str, length: int, *, causal: bool) -> Callable[[], object]:
     """Return a function that runs one case once, inputs in place."""
     import torch
 
-    from attnviz.core.stream import stream
+    from attnviz.core.stream.stream import stream
     from attnviz.records import LayerHeads, MaskRule
 
     torch.manual_seed(0)
@@ -135,7 +135,7 @@ def measure(max_length: int, rounds: int, *, with_memory: bool) -> dict[str, Any
     import torch
 
     from attnviz.core.device import thread_facts
-    from attnviz.core.products import can_pack
+    from attnviz.core.stream.products import can_pack
 
     found: dict[str, Any] = {
         "torch": torch.__version__,

@@ -114,7 +114,7 @@ def look_into(wheel: Path, sdist: Path) -> None:
     wanted |= {f"{base}/{n}" for n in ("METADATA", "WHEEL", "RECORD", "entry_points.txt")}
     wanted |= {f"{base}/licenses/{n}" for n in ("LICENSE", "sample_weights/LICENSES.md")}
     check(inside == wanted, f"the wheel differs: {sorted(inside ^ wanted)}")
-    check("attnviz = attnviz.cli:main" in points, "the entry point is missing")
+    check("attnviz = attnviz.cli.main:main" in points, "the entry point is missing")
     for field in ("Summary", "License-Expression", "Requires-Python", "Keywords", "Classifier"):
         check(metadata[field], f"the metadata have no {field}")
     look_at_description(metadata.get_payload())  # type: ignore[arg-type]

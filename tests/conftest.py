@@ -26,7 +26,7 @@ for _name, _usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
     """Run the command line in this process."""
-    from attnviz.cli.report import run_guarded
+    from attnviz.cli.main import run_guarded
 
     def run(*arguments: str) -> Result:
         capfd.readouterr()

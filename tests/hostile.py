@@ -91,7 +91,7 @@ class Seen:
 
 def see(arguments: list[str], *, is_terminal: bool) -> Seen:
     """Run the command line in this process, on streams that keep what they are given."""
-    from attnviz.cli.report import run_guarded
+    from attnviz.cli.main import run_guarded
 
     kept: tuple[Any, Any] = sys.stdout, sys.stderr
     out, err = Stream(is_terminal=is_terminal), Stream(is_terminal=is_terminal)

@@ -11,7 +11,7 @@ from attnviz.cli import groups as g
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
-    from attnviz.runs.batch import Outcome, Request
+    from attnviz.runs.batch.run import Outcome, Request
 
 EXAMPLES = """\b
 Examples:
@@ -159,14 +159,14 @@ def batch(
     if status is not None:
         if inputs or output:
             raise UsageError("--status takes a folder and nothing else: attnviz batch --status DIR")
-        from attnviz.render.views import batch as view
-        from attnviz.runs.outlook import look_at
+        from attnviz.render.reports import batch as view
+        from attnviz.runs.batch.preview import look_at
 
         _show(view.status(look_at(status)), screen)
         return
     if output is None and not dry_run:
         raise UsageError("no folder for the results: give -o DIR")
-    from attnviz.runs.batch import Request, read_share
+    from attnviz.runs.batch.run import Request, read_share
 
     request = Request(
         inputs=tuple(inputs or ()),
@@ -177,7 +177,7 @@ def batch(
         keep=tuple(s.strip() for s in (products.keep or "").split(",") if s.strip()),
         keep_dtype=products.keep_dtype,
         heatmap=products.heatmap,
-        painter="attnviz.render.pictures:heatmap",
+        painter="attnviz.render.picture.pictures:heatmap",
         engine=labour.engine,
         workers=labour.workers,
         threads=labour.threads,
@@ -186,8 +186,8 @@ def batch(
         address=labour.ray_address,
     )
     if dry_run:
-        from attnviz.render.views import batch as view
-        from attnviz.runs.outlook import foresee
+        from attnviz.render.reports import batch as view
+        from attnviz.runs.batch.preview import foresee
 
         _show(view.plan(foresee(request, output)), screen)
         return
@@ -206,7 +206,7 @@ def _run(request: Request, output: str, talk: g.Talk) -> Outcome:
     from attnviz.cli import terminal
     from attnviz.cli.progress import Meter
     from attnviz.errors import UsageError
-    from attnviz.runs.batch import run_batch
+    from attnviz.runs.batch.run import run_batch
 
     meter = Meter(quiet=talk.quiet)
 
@@ -279,9 +279,9 @@ def write_report(folder: str, path: str, talk: g.Talk) -> None:
     from attnviz import registry
     from attnviz.cli import terminal
     from attnviz.render import plain_html
+    from attnviz.render.reports import batch as view
     from attnviz.render.screen import Screen
-    from attnviz.render.views import batch as view
-    from attnviz.runs.distributions import distributions
+    from attnviz.runs.batch.distributions import distributions
     from attnviz.runs.store import write_atomic
 
     kind = choose_report(path)

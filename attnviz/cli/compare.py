@@ -81,15 +81,15 @@ def compare(
     Shows the cosine of what goes in and of what comes out, the weights side by side, which tokens
     made the difference, and the divergence of the rows in bits (0 equal, 1 nothing in common).
     """
-    from attnviz.cli.emit import choose_format, emit, say_notices
     from attnviz.cli.terminal import say
+    from attnviz.cli.write import choose_format, emit, say_notices
 
     screen = look.screen(picture=picture)
     choose_format(target)
     given = o.read_input(text, None)
 
     from attnviz.errors import CheckFailed
-    from attnviz.render.views import compare as view
+    from attnviz.render.reports import compare as view
     from attnviz.runs.compare import compare as run
 
     found = run(

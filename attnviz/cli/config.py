@@ -49,9 +49,9 @@ def show(
     """
     import os
 
-    from attnviz.cli.emit import choose_format, emit
-    from attnviz.cli.report import working_folder
+    from attnviz.cli.main import working_folder
     from attnviz.cli.settings import options_of, resolve
+    from attnviz.cli.write import choose_format, emit
 
     screen = look.screen()
     choose_format(target)

@@ -38,12 +38,12 @@ def cost(
     stream. Doubling the text makes the work four times as large; only the first also needs four
     times the memory. For exponents that say more: --from 8192 --to 65536 --max-seconds 300.
     """
-    from attnviz.cli.emit import choose_format, emit, say_notices
+    from attnviz.cli.write import choose_format, emit, say_notices
 
     screen = look.screen(picture=picture)
     choose_format(target)
 
-    from attnviz.render.views import cost as view
+    from attnviz.render.reports import cost as view
     from attnviz.runs.cost import cost_to_dict, measure_cost
 
     found = measure_cost(

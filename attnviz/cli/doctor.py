@@ -19,9 +19,9 @@ def doctor(*, target: g.Target, look: g.Look, talk: g.Talk) -> None:
 
     Exits with 1 if a case comes out wrong.
     """
-    from attnviz.cli.emit import emit
+    from attnviz.cli.write import emit
     from attnviz.render.shapes import Column, Document, Label, Table, Text
-    from attnviz.runs.checkup import report
+    from attnviz.runs.doctor import report
 
     screen = look.screen()
     facts = report()

@@ -30,22 +30,23 @@ def explain(
     Tokens, x, q, k, v, scores, scaled, masked, weights and output, each with its formula in
     real shapes and numbers. With --token the dot products of one query, as sums.
     """
-    from attnviz.cli.emit import choose_format, emit, say_notices
+    from attnviz.cli.write import choose_format, emit, say_notices
 
     screen = look.screen(full=full)
     choose_format(target)
     text = origin.read()
 
     from attnviz.render.views import walk, zoom
-    from attnviz.runs import pipeline, requests
+    from attnviz.runs import request
+    from attnviz.runs.explain import explain as compute
 
     stages = tuple(s.strip() for s in stage.split(",") if s.strip()) if stage else ()
     for name in stages:
         o.check_choice("stage", name, walk.SHOWN)
-    trace = pipeline.explain(text, **origin.settings(talk), token=token)
+    trace = compute(text, **origin.settings(talk), token=token)
     say_notices(trace.notices, talk)
     if token and not origin.words:
-        document = zoom.view(trace, queries=requests.find_tokens(trace.tokens, token))
+        document = zoom.view(trace, queries=request.find_tokens(trace.tokens, token))
     else:
         document = walk.view(trace, stages=stages)
     emit(document, target, screen, talk)

@@ -44,13 +44,13 @@ def generate(
     Needs --model. On a terminal each token appears as it is written, with where it looked; then a row
     per token with its largest weights, and the map of the whole text, prompt included.
     """
-    from attnviz.cli.emit import choose_format, emit, say_notices
+    from attnviz.cli.write import choose_format, emit, say_notices
 
     screen = look.screen(picture=picture)
     choose_format(target)
     prompt = text.read()
 
-    from attnviz.render.views import generate as view
+    from attnviz.render.reports import generate as view
     from attnviz.runs.generate import generate as run
 
     settings = place.settings(talk)

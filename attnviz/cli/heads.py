@@ -52,14 +52,14 @@ def heads(
     keys would give. Several texts give intervals. Induction is measured on random tokens written
     twice.
     """
-    from attnviz.cli.emit import choose_format, emit, say_notices
     from attnviz.cli.progress import Progress
+    from attnviz.cli.write import choose_format, emit, say_notices
 
     screen = look.screen(picture=picture)
     choose_format(target)
     lines = o.read_lines(texts, file)
 
-    from attnviz.render.views import heads as view
+    from attnviz.render.reports import heads as view
     from attnviz.runs.heads import rank_heads
 
     if pattern is not None:

@@ -48,7 +48,7 @@ def heatmap(
     Weights run from 0 to 1, scores are centred on 0, masked cells have their own colour. With
     several heads there is a panel each, all on one scale. Long texts are pooled by the largest.
     """
-    from attnviz.cli.emit import choose_format, emit, say_notices
+    from attnviz.cli.write import choose_format, emit, say_notices
     from attnviz.errors import TooLong, UsageError
 
     screen = look.screen(picture=picture)
@@ -57,14 +57,14 @@ def heatmap(
     text = origin.read()
 
     from attnviz.render.views import heatmap as view
-    from attnviz.runs import pipeline
+    from attnviz.runs import explain
 
     o.check_choice("stage", stage, view.STAGES)
     if no_sinks and stage != "weights":
         raise UsageError(f"--no-sinks is for weights: --stage {stage} has none to scale again")
     settings = origin.settings(talk)
     try:
-        trace = pipeline.explain(text, **settings, token=token)
+        trace = explain.explain(text, **settings, token=token)
     except TooLong as fault:
         if no_sinks or stage != "weights" or token or origin.words or origin.head == "mean":
             raise
@@ -83,9 +83,9 @@ def _pooled(
     text: str, settings: dict[str, Any], talk: g.Talk, fault: Exception, most: float | None
 ) -> Document:
     """Stream a text that is too long for every cell to be held, and say so."""
-    from attnviz.cli.emit import say_notices
     from attnviz.cli.summary import stream_text
-    from attnviz.render.views.summary import view_map
+    from attnviz.cli.write import say_notices
+    from attnviz.render.reports.summary import view_map
 
     why = str(fault).partition(":")[0]
     told = [f"{why}, too many to hold: streamed, and pooled by the largest"]

@@ -37,8 +37,8 @@ def show(
     """
     from dataclasses import asdict
 
-    from attnviz.cli.emit import choose_format, emit
-    from attnviz.render.views.model import view
+    from attnviz.cli.write import choose_format, emit
+    from attnviz.render.reports.model import view
     from attnviz.sources.models.card import model_card
 
     screen = look.screen()

@@ -269,7 +269,7 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
 
 def read_input(text: str | None, file: str | None) -> str:
     """Return the text from the argument, ``-`` or ``--file``; exactly one of them."""
-    from attnviz.runs.requests import read_text
+    from attnviz.runs.request import read_text
 
     if text is not None and file is not None:
         raise UsageError("both a text and --file are given: choose one")
@@ -285,7 +285,7 @@ def read_input(text: str | None, file: str | None) -> str:
 
 def read_lines(texts: list[str] | None, file: str | None) -> list[str]:
     """Return the texts of the arguments and of the lines of a file, blank lines left out."""
-    from attnviz.runs.requests import read_text
+    from attnviz.runs.request import read_text
 
     found = list(texts or ())
     if file is not None:

@@ -38,7 +38,7 @@ def page(
     computes scores, mask and softmax itself, so it grows with the text, not with its square.
     """
     from attnviz.cli import terminal
-    from attnviz.cli.emit import say_notices
+    from attnviz.cli.write import say_notices
     from attnviz.errors import UsageError
 
     if output is None:
@@ -51,7 +51,8 @@ def page(
 
     from attnviz.render.page.build import build_page
     from attnviz.render.page.numbers import check_budget, sizes_before
-    from attnviz.runs import pages, requests
+    from attnviz.runs import page as gathering
+    from attnviz.runs import request
     from attnviz.runs.store import write_atomic
 
     def check_size(
@@ -60,11 +61,11 @@ def page(
         sizes = sizes_before(source.info, layers=layers, heads=heads, n_tokens=len(tokens))
         check_budget(sizes, compact=compact, budget_mb=budget)
 
-    stack = pages.collect(text, **origin.settings(talk), check_size=check_size)
+    stack = gathering.collect(text, **origin.settings(talk), check_size=check_size)
     say_notices(stack.notices, talk)
-    chosen = requests.find_tokens(stack.tokens, token) if token else ()
+    chosen = request.find_tokens(stack.tokens, token) if token else ()
     query = chosen[0] if chosen else None
-    at = pages.most_telling(stack, query)
+    at = gathering.most_telling(stack, query)
     content = build_page(stack, compact=compact, query=query, at=at, budget_mb=budget)
     write_atomic(Path(output), content.encode("utf-8"), force=force)
     if not talk.quiet:

@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING
 
 from attnviz.cli import terminal
-from attnviz.render.amounts import say_time
+from attnviz.render.units import say_time
 
 if TYPE_CHECKING:
-    from attnviz.runs.batch import Progress as BatchProgress
+    from attnviz.runs.batch.run import Progress as BatchProgress
 
 _FIRST_S = 2.0
 _TERMINAL_S, _PIPE_S = 0.2, 10.0
@@ -99,7 +99,7 @@ def batch_line(now: BatchProgress) -> str:
 
     Examples
     --------
-    >>> from attnviz.runs.batch import Progress
+    >>> from attnviz.runs.batch.run import Progress
     >>> batch_line(Progress(500, 2000, 1, 0, rate=250.0, left_s=6.0))
     '25 %, 6.0 s left, 1 failed, 250 texts/s, 500 of 2,000'
     """

@@ -10,7 +10,7 @@ from attnviz.cli import options as o
 
 if TYPE_CHECKING:
     from attnviz.api import Summary
-    from attnviz.runs.summaries import Work
+    from attnviz.runs.summarize import Work
 
 EXAMPLES = """\b
 Examples:
@@ -43,18 +43,18 @@ def summary(
     Time grows with the square of the length, memory with the length. With --rows (and --keys)
     the exact weights of that rectangle instead.
     """
-    from attnviz.cli.emit import choose_format, emit, say_notices
+    from attnviz.cli.write import choose_format, emit, say_notices
 
     screen = look.screen(picture=picture)
     choose_format(target)
     text = origin.read()
 
-    from attnviz.render.views import summary as view
+    from attnviz.render.reports import summary as view
 
     o.check_choice("pool", pool, view.POOLS)
     if rows is not None or keys is not None:
-        from attnviz.runs.requests import parse_span
-        from attnviz.runs.summaries import compute_rectangle
+        from attnviz.runs.request import parse_span
+        from attnviz.runs.summarize import compute_rectangle
 
         rectangle = compute_rectangle(
             text,
@@ -65,7 +65,7 @@ def summary(
         say_notices(rectangle.notices, talk)
         emit(view.view_rectangle(rectangle), target, screen, talk)
         return
-    from attnviz.runs.summaries import SHOWN
+    from attnviz.runs.summarize import SHOWN
 
     wanted = tuple(name.strip() for name in figures.split(",")) if figures else SHOWN
     for name in wanted:
@@ -79,7 +79,7 @@ def summary(
 def stream_text(text: str, settings: dict[str, Any], talk: g.Talk, **how: Any) -> Summary:
     """Stream a text; say what it takes where that is more than a few seconds, and how far it is."""
     from attnviz.cli.progress import Progress
-    from attnviz.runs.summaries import summarize
+    from attnviz.runs.summarize import summarize
 
     progress = Progress("streaming", quiet=talk.quiet)
     try:
@@ -96,7 +96,7 @@ def stream_text(text: str, settings: dict[str, Any], talk: g.Talk, **how: Any) -
 
 def _announce(work: Work, talk: g.Talk) -> None:
     from attnviz.cli import terminal
-    from attnviz.render.amounts import say_time
+    from attnviz.render.units import say_time
 
     if talk.quiet or work.seconds < _SLOW_S:
         return

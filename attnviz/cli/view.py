@@ -38,7 +38,7 @@ def view(
     links: lines from queries to keys. grid: all layers and heads. neuron: which dimensions made
     the score of --token and --key. entropy: how spread each query looks, per head.
     """
-    from attnviz.cli.emit import choose_format, emit, say_notices
+    from attnviz.cli.write import choose_format, emit, say_notices
     from attnviz.errors import TooLong
 
     screen = look.screen(picture=picture)
@@ -46,7 +46,7 @@ def view(
     module = find_view(name)
     text = origin.read()
 
-    from attnviz.runs import pipeline, requests
+    from attnviz.runs import explain, request
 
     settings = origin.settings(talk)
     if origin.head is None:
@@ -54,7 +54,7 @@ def view(
     if origin.layer is None and origin.model is not None:
         settings["layer"] = getattr(module, "LAYERS", None)
     try:
-        trace = pipeline.explain(text, **settings, token=token)
+        trace = explain.explain(text, **settings, token=token)
     except TooLong as fault:
         if name != "rollout" or not token:
             raise
@@ -63,9 +63,9 @@ def view(
     say_notices(trace.notices, talk)
     chosen = {}
     if token:
-        chosen["queries"] = requests.find_tokens(trace.tokens, token)
+        chosen["queries"] = request.find_tokens(trace.tokens, token)
     if key:
-        chosen["keys"] = requests.find_tokens(trace.keys, key)
+        chosen["keys"] = request.find_tokens(trace.keys, key)
     check_taken(name, module, chosen)
     emit(module.view(trace, **chosen), target, screen, talk)
 
@@ -74,10 +74,10 @@ def _stream_rollout(
     text: str, token: list[str], origin: g.Origin, talk: g.Talk, fault: Exception
 ) -> Document:
     """Go through a text that is too long for every cell to be held, row by row, and say so."""
-    from attnviz.cli.emit import say_notices
     from attnviz.cli.progress import Progress
+    from attnviz.cli.write import say_notices
     from attnviz.render.views.rollout import view_rows
-    from attnviz.runs.flow import stream_rollout
+    from attnviz.runs.rollout import stream_rollout
 
     why = str(fault).partition(":")[0]
     say_notices([f"{why}, too many to hold: only the rows of --token are computed"], talk)

@@ -56,7 +56,7 @@ def new(
     debug: o.DebugOption = False,
 ) -> None:
     """Make a file of random weights, of any sizes: .safetensors, .npz, or a folder of .npy."""
-    from attnviz.sources.random_ import draw_layer
+    from attnviz.sources.layers.random_ import draw_layer
 
     arrays, metadata = draw_layer(
         seed=seed, d_model=d_model, d_k=d_k, n_heads=n_heads, n_kv_heads=n_kv_heads,
@@ -75,9 +75,9 @@ def show(
     talk: g.Talk,
 ) -> None:
     """Show what a file holds: names, shapes, types, metadata, what was recognised, sha256."""
-    from attnviz.cli.emit import emit, say_notices
-    from attnviz.render.views.weights import view
-    from attnviz.sources.weights import describe, resolve
+    from attnviz.cli.write import emit, say_notices
+    from attnviz.render.reports.weights import view
+    from attnviz.sources.layers.weights import describe, resolve
 
     screen = look.screen()
     facts = describe(resolve(file))
@@ -96,7 +96,7 @@ def convert(
     debug: o.DebugOption = False,
 ) -> None:
     """Convert between .safetensors, .npz, a folder of .npy, and from .pt; every bit is kept."""
-    from attnviz.sources.weights import read_all, resolve
+    from attnviz.sources.layers.weights import read_all, resolve
 
     arrays, metadata, dtypes = read_all(resolve(source))
     _publish(target, arrays, metadata, dtypes, force=force, quiet=quiet)

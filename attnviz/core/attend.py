@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 
 from attnviz.core.device import full_float32
-from attnviz.core.heads import check_shapes, place_heads, round_to, select_heads, to_tensor
-from attnviz.core.masks import visible_block
+from attnviz.core.placing import check_shapes, place_heads, round_to, select_heads, to_tensor
+from attnviz.masks import visible_block
 from attnviz.records import Array, LayerHeads
 
 

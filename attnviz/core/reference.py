@@ -14,7 +14,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from attnviz.core.masks import visible_block
+from attnviz.masks import visible_block
 from attnviz.records import LayerHeads
 
 Numbers = npt.NDArray[np.float64]

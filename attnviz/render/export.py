@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from attnviz.core.compare import Comparison
-from attnviz.core.flow import RolloutRows
-from attnviz.core.patterns import HeadReport
-from attnviz.core.summary import Rectangle, Summary
+from attnviz.core.measures.compare import Comparison
+from attnviz.core.measures.flow import RolloutRows
+from attnviz.core.measures.patterns import HeadReport
+from attnviz.core.stream.summary import Rectangle, Summary
 from attnviz.records import STAGES, Tokens, Trace
 from attnviz.render.shapes import Document, Label, Table
 

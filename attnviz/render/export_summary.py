@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.core.summary import LayerSummary, Summary, distance_profile, strongest_links
+from attnviz.core.stream.summary import LayerSummary, Summary, distance_profile, strongest_links
 from attnviz.records import Tokens
 
 SUMMARY_SCHEMA = "attnviz.summary/1"

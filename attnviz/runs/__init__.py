@@ -1,0 +1,1 @@
+"""One run, or a batch of them: source and core joined."""

@@ -15,8 +15,8 @@ from attnviz.errors import ResourceError
 from attnviz.records import HeadChoice, LayerHeads
 from attnviz.runs.limits import check_dense_size, fitting_cells
 from attnviz.runs.opening import Opened
-from attnviz.runs.requests import choose_heads, choose_layers
-from attnviz.runs.words import group_words, join_tokens, pool
+from attnviz.runs.pool_words import group_words, join_tokens, pool
+from attnviz.runs.request import choose_heads, choose_layers
 
 AUTO_MAX_CELLS = 1 << 28
 """Cells of all heads together that ``auto`` looks at before it asks for a head's number."""
@@ -101,7 +101,7 @@ def rank(
     -----
     One layer at a time; of each head O(S) numbers stay.
     """
-    from attnviz.core.choose import Ranking
+    from attnviz.core.measures.choose import Ranking
 
     n_queries, n_keys = len(opened.queries), len(opened.keys)
     cells = n_queries * n_keys * len(heads) * len(layers)
@@ -150,6 +150,6 @@ def narrow(layer: LayerHeads, heads: Sequence[int]) -> tuple[LayerHeads, tuple[i
     """
     if isinstance(layer.q, np.ndarray) or tuple(heads) == tuple(range(layer.n_heads)):
         return layer, tuple(heads)
-    from attnviz.core.heads import select_heads
+    from attnviz.core.placing import select_heads
 
     return select_heads(layer, heads), tuple(range(len(heads)))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attnviz.core.compare import Comparison, align_positions, align_words, compare_traces
+from attnviz.core.measures.compare import Comparison, align_positions, align_words, compare_traces
 from attnviz.errors import UsageError
 from attnviz.records import Tokens, Trace
-from attnviz.runs.pipeline import explain
-from attnviz.runs.requests import find_tokens
+from attnviz.runs.explain import explain
+from attnviz.runs.request import find_tokens
 
 ALIGNMENTS = ("word", "position")
 

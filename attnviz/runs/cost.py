@@ -175,8 +175,8 @@ def predict(method: str, length: int, d_k: int, *, causal: bool) -> Measured:
         return Measured(length, method, operations, output_bytes + 4 * length)
     import numpy as np
 
-    from attnviz.core.plan import plan_stream
-    from attnviz.core.stream import FIGURES
+    from attnviz.core.stream.plan import plan_stream
+    from attnviz.core.stream.stream import FIGURES
     from attnviz.records import LayerHeads, MaskRule
 
     sizes = np.broadcast_to(np.float32(0), (1, length, d_k))

@@ -25,7 +25,7 @@ def make_run(method: str, length: int, d_k: int, *, causal: bool) -> Callable[[]
     """Return a function that computes one head over random q, k, v, which lie ready."""
     import torch
 
-    from attnviz.core.stream import stream
+    from attnviz.core.stream.stream import stream
     from attnviz.records import LayerHeads, MaskRule
 
     torch.manual_seed(0)

@@ -15,10 +15,10 @@ import numpy as np
 from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, Tokens, Trace
 from attnviz.runs import choosing
+from attnviz.runs.explain import gather
 from attnviz.runs.heads import cut_tokens
 from attnviz.runs.limits import check_dense_size
 from attnviz.runs.opening import Opened, open_place
-from attnviz.runs.pipeline import gather
 
 MAX_NEW = 4096
 

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from attnviz import __version__, memory
-from attnviz.core.flow import without_sinks
-from attnviz.core.intervals import average, bootstrap
-from attnviz.core.patterns import PATTERNS, Facts, HeadReport, excess, score, stability
+from attnviz.core.measures.flow import without_sinks
+from attnviz.core.measures.intervals import average, bootstrap
+from attnviz.core.measures.patterns import PATTERNS, Facts, HeadReport, excess, score, stability
 from attnviz.errors import InputError, ResourceError, UsageError
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens
 from attnviz.runs.limits import DENSE_CELL_BYTES
 from attnviz.runs.opening import open_place
-from attnviz.runs.proving import parity_of
-from attnviz.runs.requests import choose_layers
+from attnviz.runs.parity import parity_of
+from attnviz.runs.request import choose_layers
 from attnviz.sources import Source
 
 MAX_TOKENS = 512

@@ -14,11 +14,11 @@ from attnviz.core import reference
 from attnviz.errors import UsageError
 from attnviz.records import Array, Tokens
 from attnviz.runs.computing import Computing, choose_core, choose_model_core
-from attnviz.runs.requests import parse_layer
+from attnviz.runs.request import parse_layer
 from attnviz.sources import Source
 
 if TYPE_CHECKING:
-    from attnviz.sources.transformers_ import TransformersSource
+    from attnviz.sources.models.source import TransformersSource
 
 
 class Origin(TypedDict, total=False):
@@ -86,7 +86,7 @@ def open_source(
 ) -> Source:
     """Open the place attention comes from: random, bundled, or a weight file."""
     if weights == "random":
-        from attnviz.sources.random_ import open_random
+        from attnviz.sources.layers.random_ import open_random
 
         return open_random(
             seed=seed,
@@ -96,7 +96,7 @@ def open_source(
             n_kv_heads=n_kv_heads,
             project=project,
         )
-    from attnviz.sources.weights import open_weights
+    from attnviz.sources.layers.weights import open_weights
 
     return open_weights(
         weights,
@@ -143,7 +143,7 @@ class Place:
             tokens = self.model.tokenize(text)
             queries, keys = self.model.queries(tokens), self.model.keys(tokens)
         else:
-            from attnviz.sources.tokenize import cut_text
+            from attnviz.sources.text.tokenize import cut_text
 
             tokens = queries = keys = cut_text(self.source.tokenize, text, self.max_tokens)
         computing = self.core_for(max(len(queries), len(keys)))
@@ -217,7 +217,7 @@ def open_place(
     if n_heads is not None or n_kv_heads is not None:
         raise UsageError("--n-heads and --n-kv-heads are for weights: a model says its own")
     from attnviz.core.device import choose_device, choose_dtype
-    from attnviz.sources.transformers_ import open_model
+    from attnviz.sources.models.source import open_model
 
     place = str(choose_device(device))
     choose_dtype(dtype)

@@ -317,7 +317,7 @@ def test_H3_every_token_has_its_label(cli: Cli, tmp_path: Path, n: int) -> None:
 @pytest.mark.slow  # 500 pictures
 def test_H_s1_a_batch_of_500_pictures_keeps_its_memory(tmp_path: Path) -> None:
     code = (
-        "import resource, sys\nfrom attnviz.cli.report import run_guarded\n"
+        "import resource, sys\nfrom attnviz.cli.main import run_guarded\n"
         "def peak(n, out):\n"
         "    open('t.txt', 'w').write(''.join(f'a cute bear {i}\\n' for i in range(n)))\n"
         "    assert run_guarded(['batch', 't.txt', '-w', 'random', '-o', out, '-f', 'jsonl', '--engine',"
@@ -360,7 +360,7 @@ def test_C_s3_help_is_quick_and_completion_keeps_colons(tmp_path: Path) -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         taken_s.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(taken_s) < 0.5
-    code = "import sys; from attnviz.cli.report import run_guarded; run_guarded(['--help']); sys.exit('torch' in sys.modules)"
+    code = "import sys; from attnviz.cli.main import run_guarded; run_guarded(['--help']); sys.exit('torch' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode
         == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.runs.tables import HEADS, TEXTS, Column
+from attnviz.runs.batch.tables import HEADS, TEXTS, Column
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "batch.md"

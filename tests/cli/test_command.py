@@ -10,7 +10,7 @@ import pytest
 from support import Result
 
 LOADED = (
-    "import sys; from attnviz.cli.report import run_guarded; "
+    "import sys; from attnviz.cli.main import run_guarded; "
     "run_guarded(['explain', 'a b', '-f', 'json']); sys.exit('pydantic' in sys.modules)"
 )
 

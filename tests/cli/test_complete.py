@@ -88,9 +88,10 @@ def test_names_are_those_there_are(here: Path) -> None:
     from attnviz import registry
     from attnviz.cli.view import _shows_a_trace
     from attnviz.render.colors import MAPS
-    from attnviz.render.views import heads, heatmap
-    from attnviz.runs.summaries import SHOWN
-    from attnviz.sources.weights import SAMPLES
+    from attnviz.render.reports import heads
+    from attnviz.render.views import heatmap
+    from attnviz.runs.summarize import SHOWN
+    from attnviz.sources.layers.weights import SAMPLES
 
     views = [n for n in registry.names("views") if _shows_a_trace(registry.load("views", n))]
     assert sorted({*c.VIEWS, "generate"}) == sorted({*views, "generate"})  # a command of its own
@@ -255,7 +256,7 @@ def test_it_is_as_quick_as_help(here: Path) -> None:
         "_ATTNVIZ_COMPLETE": "complete_zsh",
         "_TYPER_COMPLETE_ARGS": "attnviz explain --model tiny --layer ",
     }
-    run = "from attnviz.cli.report import run_guarded\nrun_guarded({})"
+    run = "from attnviz.cli.main import run_guarded\nrun_guarded({})"
     look = (
         "\nimport sys\nfound = {'numpy', 'torch', 'pydantic', 'rich'} & set(sys.modules)\n"
         "assert not found, found"

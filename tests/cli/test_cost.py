@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from support import Result
 
-from attnviz.render.loglog import loglog_lines
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Series
+from attnviz.render.terminal.loglog import loglog_lines
 from attnviz.runs import cost
 from attnviz.runs.cost import Measured, fit, measure_cost, predict
 

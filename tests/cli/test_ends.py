@@ -54,7 +54,7 @@ def nowhere(kind: str) -> Iterator[Any]:
 
 def run_to(stdout: Any, arguments: list[str]) -> tuple[int, str]:
     """Run the command line in this process with its results going to a stream."""
-    from attnviz.cli.report import run_guarded
+    from attnviz.cli.main import run_guarded
 
     kept: tuple[Any, Any] = sys.stdout, sys.stderr
     errors = Stream(is_terminal=False)
@@ -193,8 +193,8 @@ def test_every_signal_ends_every_long_run(
 
 STUBBORN = """
 import sys, time
-from attnviz.cli.report import run_guarded
-import attnviz.runs.pipeline as pipeline
+from attnviz.cli.main import run_guarded
+import attnviz.runs.explain as pipeline
 def explain(*given, **more):
     print("ready", flush=True)
     while True:

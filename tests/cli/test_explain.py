@@ -43,7 +43,7 @@ def test_json_can_be_recomputed(cli: Cli) -> None:
 
 
 def test_x_times_w_q_is_q(cli: Cli) -> None:
-    from attnviz.sources.random_ import draw_matrices
+    from attnviz.sources.layers.random_ import draw_matrices
 
     data = read_json(cli("explain", SENTENCE, *RANDOM, "-f", "json").out)
     w_q = draw_matrices(seed=0, d_model=512, d_k=64)["w_q"]
@@ -53,7 +53,7 @@ def test_x_times_w_q_is_q(cli: Cli) -> None:
 
 
 def test_M9_the_seed_gives_these_numbers_everywhere() -> None:
-    from attnviz.sources.random_ import digest, draw_matrices
+    from attnviz.sources.layers.random_ import digest, draw_matrices
 
     found = {
         seed: digest(draw_matrices(seed=seed, d_model=512, d_k=64))[:16] for seed in (0, 1, 10)
@@ -102,7 +102,7 @@ def test_token_zoom_by_word_and_index(cli: Cli) -> None:
 
 def test_the_zoom_adds_up(cli: Cli) -> None:
     from attnviz.render.views import zoom
-    from attnviz.runs.pipeline import explain
+    from attnviz.runs.explain import explain
 
     trace = explain(SENTENCE, weights="random")
     tables = {s.title: s for s in zoom.view(trace, queries=[2]).shapes if hasattr(s, "title")}
@@ -282,12 +282,12 @@ def test_strict_makes_a_notice_an_error(cli: Cli) -> None:
 
 
 def test_a_bug_is_said_as_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnviz.runs import pipeline
+    from attnviz.runs import explain
 
     def broken(*_: object, **__: object) -> None:
         raise ValueError("boom\x1b[2J")
 
-    monkeypatch.setattr(pipeline, "explain", broken)
+    monkeypatch.setattr(explain, "explain", broken)
     done = cli("explain", "a", *RANDOM)
     assert done.code == 70
     assert "boom␛[2J" in done.err

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support import SENTENCE, Result
 
-from attnviz.core.flow import rollout
-from attnviz.runs.pipeline import explain
+from attnviz.core.measures.flow import rollout
+from attnviz.runs.explain import explain
 
 Cli = Callable[..., Result]
 
@@ -99,7 +99,7 @@ def test_summary_and_page_carry_the_length_of_what_a_link_brings(
     weight = trace.stages["weights"][0, 0, 3, 4]
     assert f"{weight * trace.value_norms[0, 0, 4]:.4f}" in done.out
     assert "W_O" not in cli("summary", SENTENCE).out
-    from attnviz.runs.pages import collect
+    from attnviz.runs.page import collect
 
     stack = collect(SENTENCE, model=str(minilm), layer="0", head="4")
     assert np.allclose(stack.value_norms[0], trace.value_norms[0], rtol=1e-5)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support import Result
 
-from attnviz.core.patterns import PATTERNS
+from attnviz.core.measures.patterns import PATTERNS
 from attnviz.runs.heads import rank_heads
 
 Cli = Callable[..., Result]

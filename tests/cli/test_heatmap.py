@@ -72,7 +72,7 @@ def test_start_up_of_a_terminal_heatmap_loads_no_matplotlib() -> None:
     import subprocess
 
     code = (
-        "import sys\nfrom attnviz.cli.report import run_guarded\n"
+        "import sys\nfrom attnviz.cli.main import run_guarded\n"
         f"run_guarded(['heatmap', {SENTENCE!r}, '-w', 'random'])\n"
         "print('matplotlib' in sys.modules)"
     )

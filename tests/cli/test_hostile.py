@@ -340,7 +340,7 @@ def test_what_libraries_say_by_themselves_is_made_visible(monkeypatch: pytest.Mo
         logging.getLogger("somebody").warning(EVIL.encode("utf-8", "replace").decode())
         raise Panic(EVIL)
 
-    monkeypatch.setattr("attnviz.runs.pipeline.explain", talk)
+    monkeypatch.setattr("attnviz.runs.explain.explain", talk)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         seen = see(["explain", "a", "-w", "random", "--debug"], is_terminal=True)

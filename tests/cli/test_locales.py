@@ -29,7 +29,7 @@ QUICK = ("explain", "heatmap", "view links", "page", "weights show", "config sho
 
 DRIVER = """
 import io, json, os, sys
-from attnviz.cli.report import run_guarded
+from attnviz.cli.main import run_guarded
 found = []
 for arguments, encoding in json.load(open(sys.argv[1], encoding="utf-8")):
     given = [sys.argv[2] if a == "{text}" else a for a in arguments]

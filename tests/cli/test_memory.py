@@ -131,7 +131,7 @@ def test_what_no_plan_foresaw_is_an_error_and_no_bug(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp] can't allocate memory: 8 bytes")
 
-    monkeypatch.setattr("attnviz.runs.pipeline.explain", fail)
+    monkeypatch.setattr("attnviz.runs.explain.explain", fail)
     done = cli("explain", SENTENCE)
     assert done.code == 4
     assert "out of memory" in done.err
@@ -157,7 +157,7 @@ def test_workers_share_what_is_allowed(tmp_path: Path) -> None:
 def test_many_numbers_are_announced_before_they_are_written(
     cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.cli.emit._MANY_NUMBERS", 71)
+    monkeypatch.setattr("attnviz.cli.write._MANY_NUMBERS", 71)
     done = cli("explain", SENTENCE, "-s", "weights")
     assert "writing 72 numbers as text" in done.err
     assert cli("explain", SENTENCE, "-s", "weights", "--quiet").err == ""

@@ -241,7 +241,7 @@ def test_models_start_up_without_heavy_libraries() -> None:
     import sys
 
     code = (
-        "import sys; from attnviz.cli.report import run_guarded; run_guarded(['model', '--help']);"
+        "import sys; from attnviz.cli.main import run_guarded; run_guarded(['model', '--help']);"
         "print(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -270,7 +270,7 @@ def test_hostile_files_cost_little(home: Path) -> None:
 def test_nothing_is_loaded_where_nothing_is_set(home: Path) -> None:
     put(home / "project/pyproject.toml", "[project]\nname='x'\ndependencies=['attnviz']\n")
     code = (
-        "from attnviz.cli.report import run_guarded\nrun_guarded(['--help'])\n"
+        "from attnviz.cli.main import run_guarded\nrun_guarded(['--help'])\n"
         "import sys\nprint([m for m in ('tomllib', 'numpy', 'torch') if m in sys.modules])"
     )
     root = str(Path(__file__).parents[2])

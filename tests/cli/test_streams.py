@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from attnviz import registry
-from attnviz.cli import emit, progress, report, terminal
+from attnviz.cli import main, progress, terminal, write
 from attnviz.cli.groups import Talk, Target
 from attnviz.errors import CheckFailed, InputError, ResourceError, UsageError
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Matrix, Text
-from attnviz.runs.batch import Progress
+from attnviz.runs.batch.run import Progress
 
 
 class PanicException(BaseException):
@@ -100,10 +100,10 @@ def test_every_end_has_its_code_and_its_line(
     def run(_: list[str]) -> int:
         raise fault
 
-    monkeypatch.setattr(report, "_run", run)
+    monkeypatch.setattr(main, "_run", run)
     monkeypatch.setattr(terminal, "drop_stdout", lambda: None)
     monkeypatch.setenv("ATTNVIZ_DEBUG", "Yes" if debug == "ATTNVIZ_DEBUG" else "no")
-    assert report.run_guarded([debug] if debug == "--debug" else []) == code
+    assert main.run_guarded([debug] if debug == "--debug" else []) == code
     told = stderr.getvalue().splitlines()
     assert told[:1] == ([] if not line else [told[0]])
     if line:
@@ -116,11 +116,11 @@ def test_every_end_has_its_code_and_its_line(
 
 def test_a_run_sets_what_must_be_set_and_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[str] = []
-    monkeypatch.setattr(report, "_run", lambda _: 7)
+    monkeypatch.setattr(main, "_run", lambda _: 7)
     monkeypatch.setattr(terminal, "flush_stdout", lambda: flushed.append("x"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "9")
-    assert report.run_guarded([]) == 7
+    assert main.run_guarded([]) == 7
     assert flushed == ["x"]
     assert (os.environ["HF_HUB_OFFLINE"], os.environ["OPENBLAS_NUM_THREADS"]) == ("1", "1")
 
@@ -146,7 +146,7 @@ def test_a_closed_stderr_or_stdout_is_no_traceback(monkeypatch: pytest.MonkeyPat
     terminal.drop_stdout()
     assert terminal.stdout() is terminal.stderr() is None
     with pytest.raises(ResourceError, match="standard output is closed"):
-        report._run([])
+        main._run([])
 
 
 def test_a_reader_who_left_is_told_apart_from_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,14 +201,14 @@ def test_a_folder_that_is_gone_has_no_settings(monkeypatch: pytest.MonkeyPatch) 
         raise FileNotFoundError
 
     monkeypatch.setattr(os, "getcwd", gone)
-    assert report.working_folder() == os.sep
+    assert main.working_folder() == os.sep
 
 
 def test_arguments_are_utf_8_whatever_the_locale() -> None:
-    assert report.decode_argument("bear", 1) == "bear"
-    assert report.decode_argument(os.fsdecode("bär".encode()), 1) == "bär"
+    assert main.decode_argument("bear", 1) == "bear"
+    assert main.decode_argument(os.fsdecode("bär".encode()), 1) == "bär"
     with pytest.raises(UsageError, match="argument 2 is not UTF-8: byte 0xE4 at position 1"):
-        report.decode_argument(os.fsdecode(b"b\xe4r"), 2)
+        main.decode_argument(os.fsdecode(b"b\xe4r"), 2)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_how_wide_a_screen_is(
     stream.fileno = lambda: 1  # type: ignore[method-assign]
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr(os, "get_terminal_size", sized)
-    assert report.make_screen(stream=stream).width == wanted
-    assert report.make_screen(stream=stream, width=7).width == 7
+    assert main.make_screen(stream=stream).width == wanted
+    assert main.make_screen(stream=stream, width=7).width == 7
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_which_colours_a_screen_has(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    screen = report.make_screen(stream=Stream(is_terminal=is_terminal), color=choice)
+    screen = main.make_screen(stream=Stream(is_terminal=is_terminal), color=choice)
     assert screen.colors == wanted
 
 
@@ -347,14 +347,14 @@ DOCUMENT = Document((Text(("hello",)),), record=None)
 
 
 def test_formats_are_chosen_by_name_or_by_ending() -> None:
-    choose = emit.choose_format
+    choose = write.choose_format
     assert choose(Target())[0] == "table"
     assert choose(Target(format="csv", output="a.json"))[0] == "csv"
     for output, name in (("a.JSON", "json"), ("b.md", "markdown"), ("c.ndjson", "jsonl"), ("d.htm", "html"), ("e.txt", "table")):  # fmt: skip
         assert choose(Target(output=output))[0] == name
-    assert emit._likely_first(".svg")[0] == "svg"
-    assert sorted(emit._likely_first(".svg")) == sorted(registry.names("formats"))
-    assert emit._likely_first(".xyz") == registry.names("formats")
+    assert write._likely_first(".svg")[0] == "svg"
+    assert sorted(write._likely_first(".svg")) == sorted(registry.names("formats"))
+    assert write._likely_first(".xyz") == registry.names("formats")
     with pytest.raises(UsageError) as caught:
         choose(Target(output="a.xyz"))
     assert str(caught.value).startswith("-o a.xyz: the ending '.xyz' is no format; choose from .csv, .htm, ")  # fmt: skip
@@ -364,18 +364,18 @@ def test_formats_are_chosen_by_name_or_by_ending() -> None:
 def test_documents_go_to_stdout_or_a_file(
     tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    emit.emit(DOCUMENT, Target(), Screen(), Talk())
+    write.emit(DOCUMENT, Target(), Screen(), Talk())
     assert "hello" in capsys.readouterr().out
     with pytest.raises(
         UsageError, match=r"--format npz is binary: write it to a file, -o NAME\.npz"
     ):
-        emit.emit(DOCUMENT, Target(format="npz"), Screen(), Talk())
+        write.emit(DOCUMENT, Target(format="npz"), Screen(), Talk())
     path = tmp_path / "a.txt"
-    emit.emit(DOCUMENT, Target(output=str(path)), Screen(), Talk())
+    write.emit(DOCUMENT, Target(output=str(path)), Screen(), Talk())
     assert capsys.readouterr().err == f"attnviz: wrote {path}\n"
     with pytest.raises(UsageError, match="--force"):
-        emit.emit(DOCUMENT, Target(output=str(path)), Screen(), Talk())
-    emit.emit(DOCUMENT, Target(output=str(path), force=True), Screen(), Talk(quiet=True))
+        write.emit(DOCUMENT, Target(output=str(path)), Screen(), Talk())
+    write.emit(DOCUMENT, Target(output=str(path), force=True), Screen(), Talk(quiet=True))
     assert capsys.readouterr().err == ""
     assert "hello" in path.read_text()
 
@@ -383,17 +383,17 @@ def test_documents_go_to_stdout_or_a_file(
 def test_many_numbers_as_text_are_announced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert emit._MANY_NUMBERS == 10**6
+    assert write._MANY_NUMBERS == 10**6
     square = Document((Matrix("m", [[0.5] * 3] * 4, (), ()), Matrix("e", [], (), ())), record=None)
     for most, quiet, is_told in ((12, False, False), (11, False, True), (11, True, False)):
-        monkeypatch.setattr(emit, "_MANY_NUMBERS", most)
-        emit.emit(square, Target(format="csv"), Screen(), Talk(quiet=quiet))
+        monkeypatch.setattr(write, "_MANY_NUMBERS", most)
+        write.emit(square, Target(format="csv"), Screen(), Talk(quiet=quiet))
         assert ("writing 12 numbers as text" in capsys.readouterr().err) is is_told
     row = Document((Matrix("m", [[0.5] * 13], (), ()),), record=None)
-    emit.emit(row, Target(format="csv"), Screen(), Talk())
+    write.emit(row, Target(format="csv"), Screen(), Talk())
     assert "writing 13 numbers" in capsys.readouterr().err
     with pytest.raises(UsageError, match="is binary"):
-        emit.emit(row, Target(format="npz"), Screen(), Talk())
+        write.emit(row, Target(format="npz"), Screen(), Talk())
     assert capsys.readouterr().err == ""
 
 
@@ -411,27 +411,29 @@ def test_a_file_has_no_width_but_that_of_text(
         return b"x"
 
     module = SimpleNamespace(render=render, IS_BINARY=True, SUFFIXES=(".x",), **({"TELLS_NOTICES": True} if tells else {}))  # fmt: skip
-    monkeypatch.setattr(emit, "choose_format", lambda _: (name, module))
+    monkeypatch.setattr(write, "choose_format", lambda _: (name, module))
     told: list[str] = []
     monkeypatch.setattr(terminal, "say", told.append)
     output = tmp_path / "a"
-    emit.emit(DOCUMENT, Target(output=str(output)), Screen(width=33, precision=7), Talk())
+    write.emit(DOCUMENT, Target(output=str(output)), Screen(width=33, precision=7), Talk())
     assert (seen[0].width, seen[0].precision, seen[0].full_vectors) == (33 if name != "picture" else None, 7, True)  # fmt: skip
     assert told == [*(["cut"] if tells else []), f"wrote {output}"]
     if tells:
         with pytest.raises(UsageError, match=r"cut \(--strict\)"):
-            emit.emit(DOCUMENT, Target(output=str(output), force=True), Screen(), Talk(strict=True))
+            write.emit(
+                DOCUMENT, Target(output=str(output), force=True), Screen(), Talk(strict=True)
+            )
 
 
 def test_notices_are_said_counted_as_errors_or_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(terminal, "say", told.append)
-    emit.say_notices(["a", "b"], Talk())
-    emit.say_notices(["c"], Talk(quiet=True))
-    emit.say_notices([], Talk(strict=True))
+    write.say_notices(["a", "b"], Talk())
+    write.say_notices(["c"], Talk(quiet=True))
+    write.say_notices([], Talk(strict=True))
     assert told == ["a", "b"]
     with pytest.raises(UsageError, match=r"^a \(--strict\)$"):
-        emit.say_notices(["a", "b"], Talk(strict=True, quiet=True))
+        write.say_notices(["a", "b"], Talk(strict=True, quiet=True))
 
 
 def test_third_parties_register_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from support import HOSTILE, SENTENCE, Result
 from tiny_models import write_model
 
 import attnviz
-from attnviz.core.summary import FIGURES
-from attnviz.runs import summaries
+from attnviz.core.stream.summary import FIGURES
+from attnviz.runs import summarize
 
 LONG = "the old man and the sea went to the river bank " * 60
 SCHEMA = json.loads(
@@ -135,7 +135,7 @@ def test_slow_work_is_announced_and_its_progress_told(
 ) -> None:
     from attnviz.cli import progress
 
-    monkeypatch.setattr(summaries, "_USUAL_RATE", 1e6)
+    monkeypatch.setattr(summarize, "_USUAL_RATE", 1e6)
     monkeypatch.setattr(progress, "_FIRST_S", -1.0)
     done = cli("summary", LONG)
     n_tokens = len(attnviz.summarize(LONG).tokens)

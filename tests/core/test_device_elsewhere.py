@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from attnviz import memory
-from attnviz.core import device, plan, products
-from attnviz.core.heads import select_heads
-from attnviz.core.masks import visible_block
-from attnviz.core.plan import plan_stream
+from attnviz.core import device
+from attnviz.core.placing import select_heads
+from attnviz.core.stream import plan, products
+from attnviz.core.stream.plan import plan_stream
 from attnviz.errors import ResourceError
+from attnviz.masks import visible_block
 from attnviz.records import LayerHeads, MaskRule
-from attnviz.runs import checkup, computing
+from attnviz.runs import computing, doctor
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_machine_with_gpus() -> None:
     assert device.describe_device(torch.device("cuda", 1)) == "cuda:1, GPU of cuda:1"
     assert device.describe_device(torch.device("cuda")) == "cuda:0, GPU of cuda"
     assert device.free_memory_bytes(torch.device("cuda", 0)) == 7 << 30
-    assert checkup.machine()["cuda"] == "cuda:0 GPU of 0, cuda:1 GPU of 1"
+    assert doctor.machine()["cuda"] == "cuda:0 GPU of 0, cuda:1 GPU of 1"
     assert computing.choose_model_core("cuda:0", dtype="float64", n_tokens=3).dtype == "float64"
 
 
@@ -226,8 +227,8 @@ def test_torch_that_cannot_be_imported_is_a_fact(monkeypatch: pytest.MonkeyPatch
     import sys
 
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert checkup.machine()["torch"].startswith("cannot be imported")
-    assert "threads" not in checkup.machine()
+    assert doctor.machine()["torch"].startswith("cannot be imported")
+    assert "threads" not in doctor.machine()
 
 
 def test_fonts_that_cannot_be_read_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,6 +246,6 @@ def test_fonts_that_cannot_be_read_are_passed_over(monkeypatch: pytest.MonkeyPat
         return SimpleNamespace(get_charmap=lambda: dict.fromkeys(map(ord, "aαש猫क🧸")))
 
     monkeypatch.setattr(ft2font, "FT2Font", font)
-    assert set(checkup.fonts().values()) == {"Whole"}
+    assert set(doctor.fonts().values()) == {"Whole"}
     assert opened == ["x", "a"]
-    assert checkup.versions()["numpy"] == np.__version__
+    assert doctor.versions()["numpy"] == np.__version__

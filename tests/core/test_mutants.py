@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = "attnviz/core/reference.py"
-MASKS = "attnviz/core/masks.py"
+MASKS = "attnviz/masks.py"
 MUTANTS = {
     "no scale": (REFERENCE, 'stages["scores"] * heads.scale', 'stages["scores"]'),
     "no scale in the loop": (REFERENCE, "q_E * k_SE[j]) * heads.scale", "q_E * k_SE[j])"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnviz.core import reference as r
-from attnviz.core.masks import reachable_keys, visible_block
+from attnviz.masks import reachable_keys, visible_block
 from attnviz.records import LayerHeads, MaskRule
 
 BASE = np.array([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]])

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from attnviz.sources.confined import parent
+
 PACKAGE = Path(__file__).parents[2] / "attnviz"
 FORBIDDEN = {
     "eval", "exec", "compile", "__import__", "execfile", "os.system", "os.popen", "pty.spawn",
@@ -23,7 +25,7 @@ FORBIDDEN = {
 }  # fmt: skip
 MODULES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib",
            "requests", "httpx", "urllib.request", "http.client", "ftplib", "telnetlib"}  # fmt: skip
-ALLOWED = {"sources/confined_child.py": ["calls runpy.run_path"]}
+ALLOWED = {"sources/confined/child.py": ["calls runpy.run_path"]}
 """The task of a child process: see the test of tasks below."""
 # A call and what must be said in it.
 MUST_SAY = {
@@ -97,7 +99,7 @@ def test_no_data_becomes_code(path: Path) -> None:
 
 
 def test_tasks_of_child_processes_are_files_of_ours() -> None:
-    """What ``confined_child`` runs by its path is always named beside the caller's own file."""
+    """What ``confined.child`` runs by its path is one of the files that ``confined.parent`` names."""
     named = [
         (place, ast.unparse(node.args[0]))
         for place in sorted(PACKAGE.rglob("*.py"))
@@ -105,10 +107,11 @@ def test_tasks_of_child_processes_are_files_of_ours() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("run_confined")
     ]
     assert len(named) == 2
-    for place, task in named:
-        found = re.fullmatch(r"Path\(__file__\)\.with_name\('(\w+\.py)'\)", task)
-        assert found is not None, task
-        assert place.with_name(found[1]).is_file()
+    for _, task in named:
+        assert re.fullmatch(r"[A-Z]+_TASK", task), task
+        path = getattr(parent, task)
+        assert path.is_file()
+        assert path.parent == PACKAGE / "sources" / "confined"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "attnviz"
-EXTRA = ("attnviz.sources.models", "attnviz.sources.transformers_", "attnviz.__main__")
+EXTRA = ("attnviz.sources.models", "attnviz.sources.models.source", "attnviz.__main__")
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     for path in PACKAGE.rglob("*.py")

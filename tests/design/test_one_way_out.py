@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "attnviz"
 HOME = "cli/terminal.py"
 CHILDREN = {
-    "sources/confined_child.py", "runs/cost_child.py", "runs/engines/_worker.py",
+    "sources/confined/child.py", "runs/cost_child.py", "runs/batch/engines/_worker.py",
 }  # fmt: skip
 """Programs of their own, whose standard output is a pipe that the parent reads as data."""
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
@@ -70,7 +70,9 @@ def _is_standard(call: ast.Call) -> bool:
 def test_nothing_else_writes_to_a_terminal(path: Path) -> None:
     place = path.relative_to(PACKAGE).as_posix()
     found = [] if place in (HOME, *CHILDREN) else list(ways_out(path.read_text(encoding="utf-8")))
-    if place == "sources/hush.py":  # it closes the descriptors to native code, and opens them again
+    if (
+        place == "sources/confined/silence.py"
+    ):  # it closes the descriptors to native code, and opens them again
         found = [way for way in found if "os.dup2" not in way]
     assert found == []
 
@@ -95,8 +97,8 @@ def test_the_test_can_fail(code: str) -> None:
 
 
 DISK = {
-    "runs/store.py": "what the user gets", "runs/lock.py": "the lock of a batch",
-    "sources/models/cache.py": "the user's cache", "sources/files/pt_child.py": "a copy, in a child",
+    "runs/store.py": "what the user gets", "runs/batch/lock.py": "the lock of a batch",
+    "sources/models/cache.py": "the user's cache", "sources/confined/pt_task.py": "a copy, in a child",
     "runs/cost_child.py": "/proc",
 }  # fmt: skip
 """The only files that write to a disk; everything else hands its bytes to them."""

@@ -12,8 +12,8 @@ from layer_cases import FACTOR, Case, cases, check_stream
 
 from attnviz.core import attend, reference
 from attnviz.core.device import choose_device
-from attnviz.core.rectangle import rectangle
-from attnviz.core.stream import stream
+from attnviz.core.stream.rectangle import rectangle
+from attnviz.core.stream.stream import stream
 
 # the device is the same for every example
 some = settings(

@@ -28,15 +28,15 @@ from architectures import ARCHITECTURES, Architecture, build
 from refused import REFUSED
 
 from attnviz.core.attend import trace_heads
-from attnviz.core.stream import stream
+from attnviz.core.stream.stream import stream
 from attnviz.errors import InputError
 from attnviz.records import LayerHeads, MaskRule, Tokens
+from attnviz.sources.models.capture.padding import pad, takes_padding
 from attnviz.sources.models.files import ModelFiles
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.models.loading import Loaded, wrap
-from attnviz.sources.models.padding import pad, takes_padding
 from attnviz.sources.models.planning import KINDS, Plan, make_plan, reported_weights, switch
-from attnviz.sources.transformers_ import TransformersSource
+from attnviz.sources.models.source import TransformersSource
 
 # The table in docs/models.md, and the routes of architectures.py, are of the version that is pinned.
 CONSTRAINTS = (Path(__file__).parents[2] / "constraints.txt").read_text(encoding="utf-8")
@@ -347,7 +347,7 @@ def test_a_card_of_a_model_without_attention_says_so(entry: Architecture) -> Non
 def test_a_tensor_of_unknown_meaning_is_refused() -> None:
     import torch
 
-    from attnviz.sources.models.capture import attention
+    from attnviz.sources.models.capture.interface import attention
 
     q = torch.zeros(1, 1, 2, 4)
     with pytest.raises(InputError, match=r"passes gate \(3,\) to its attention"):

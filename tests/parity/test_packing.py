@@ -15,16 +15,16 @@ pytest.importorskip("architectures", reason="needs the tiny architectures")
 import torch
 from architectures import ARCHITECTURES, build
 
-from attnviz.core.figures import measure
+from attnviz.core.measures.figures import measure
 from attnviz.records import LayerHeads
-from attnviz.runs.passes import Packed, Single
-from attnviz.sources.models import packing
+from attnviz.runs.batch.forward import Packed, Single
+from attnviz.sources.models.capture import packing
+from attnviz.sources.models.capture.packing import Packer, open_packer
 from attnviz.sources.models.files import ModelFiles
 from attnviz.sources.models.library import load_transformers
 from attnviz.sources.models.loading import wrap
-from attnviz.sources.models.packing import Packer, open_packer
 from attnviz.sources.models.planning import KINDS, make_plan
-from attnviz.sources.transformers_ import TransformersSource
+from attnviz.sources.models.source import TransformersSource
 
 LENGTHS = (23, 14, 14, 5, 1)
 PACKED = ("RoBERTa", "GPT-2", "Mistral", "Gemma 2", "GPT-OSS", "Llama 4")

@@ -14,9 +14,9 @@ import torch
 from hypothesis import strategies as st
 
 from attnviz.core import reference
-from attnviz.core.stream import stream
-from attnviz.core.summary import FIGURES as FIGURES
-from attnviz.core.summary import LayerSummary
+from attnviz.core.stream.stream import stream
+from attnviz.core.stream.summary import FIGURES as FIGURES
+from attnviz.core.stream.summary import LayerSummary
 from attnviz.records import LayerHeads, MaskRule
 
 FACTOR = int(os.environ.get("ATTNVIZ_EXAMPLES", "1"))

@@ -86,7 +86,7 @@ def test_the_loop_is_the_matrix_form(heads: LayerHeads) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_is_finite_and_rows_sum_to_one(dtype: str) -> None:
-    from attnviz.runs.pipeline import explain
+    from attnviz.runs.explain import explain
 
     trace = explain("a b c d", weights="random", dtype=dtype)
     weights = trace.stages["weights"]

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_cases import FACTOR, FIGURES, Case, cases, check_stream
 
-from attnviz.core import rectangle, reference
-from attnviz.core.stream import stream
+from attnviz.core import reference
+from attnviz.core.stream import rectangle
+from attnviz.core.stream.stream import stream
 from attnviz.records import MaskRule
 
 often = settings(max_examples=150 * FACTOR, deadline=None)

@@ -12,8 +12,8 @@ import torch
 from layer_cases import FIGURES, Case, check_stream, dense_figures
 
 from attnviz.core import reference
-from attnviz.core import stream as streaming
-from attnviz.core.stream import row_logsumexp, stream
+from attnviz.core.stream import stream as streaming
+from attnviz.core.stream.stream import row_logsumexp, stream
 from attnviz.errors import InputError
 from attnviz.records import LayerHeads, MaskRule
 
@@ -170,7 +170,7 @@ def test_logsumexps_of_some_rows() -> None:
         )
         traced = reference.trace_heads(heads)["lse"]
         for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-3)):
-            from attnviz.core.heads import place_heads, select_heads
+            from attnviz.core.placing import place_heads, select_heads
 
             head = place_heads(select_heads(heads, [1]), device=torch.device("cpu"), dtype=dtype)
             for rows in ((0, 100), (17, 19), (99, 100)):

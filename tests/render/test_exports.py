@@ -15,7 +15,7 @@ from support import HOSTILE, SENTENCE, Result
 
 from attnviz.core.reference import entropy_bits
 from attnviz.render.formats import latex
-from attnviz.runs.pipeline import explain
+from attnviz.runs.explain import explain
 
 Cli = Callable[..., Result]
 VIEWS = ("links", "entropy", "neuron", "grid")

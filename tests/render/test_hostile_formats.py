@@ -29,7 +29,7 @@ from attnviz.render.formats.csv import cell
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document
 from attnviz.render.views import heatmap, walk
-from attnviz.runs.pipeline import explain
+from attnviz.runs.explain import explain
 
 SETS = [list(HOSTILE[i::5]) for i in range(5)]
 SETS += [list(SEQUENCES[i::4]) for i in range(4)]
@@ -205,7 +205,7 @@ DRIVER = """
 import os, sys
 sys.path[:0] = [{root!r}, {tests!r}]
 from every_command import CALLS, write_world
-from attnviz.cli.report import run_guarded
+from attnviz.cli.main import run_guarded
 write_world(__import__("pathlib").Path("."))
 for call in CALLS:
     if call.name in ("heatmap", "page", "weights new", "weights convert", "model show"):

@@ -9,10 +9,10 @@ import pytest
 from support import HOSTILE
 
 from attnviz.records import HeadChoice
+from attnviz.render import overview
 from attnviz.render.formats import plain, table
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document
-from attnviz.render.views import overview
 
 
 def trace_of(n_layers: int, n_heads: int, labels: tuple[str, ...] = ("a", "b")) -> Any:

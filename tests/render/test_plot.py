@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from attnviz.errors import UsageError
 from attnviz.render.colors import color_of, masked_color
-from attnviz.runs.pipeline import explain
+from attnviz.runs.explain import explain
 
 
 def test_axes_hold_the_weights_with_labels_that_are_no_mathematics() -> None:

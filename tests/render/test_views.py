@@ -15,7 +15,7 @@ from attnviz.render.formats import latex, markdown, plain, table
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Heatmap, Label, Matrix
 from attnviz.render.views import entropy, grid, heatmap, links, neuron
-from attnviz.runs.pipeline import explain
+from attnviz.runs.explain import explain
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.core.compare import align_positions, compare_traces
+from attnviz.core.measures.compare import align_positions, compare_traces
 from attnviz.errors import UsageError
 from attnviz.records import HeadChoice, Trace
-from attnviz.render import export
-from attnviz.render.figure import heatmap_of
+from attnviz.render import export, formulas, overview
 from attnviz.render.formats import html, jsonl, parquet, plain
 from attnviz.render.formats import json as json_format
+from attnviz.render.picture.figure import heatmap_of
 from attnviz.render.plain_html import render as page_of_tables
-from attnviz.render.reading import heatmap_sentences
+from attnviz.render.reports import compare, model
+from attnviz.render.reports.batch import say_bytes
+from attnviz.render.reports.heads import view as view_heads
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Table, Text
+from attnviz.render.terminal.reading import heatmap_sentences
 from attnviz.render.text import number_writer
-from attnviz.render.views import compare, heatmap, model, neuron, overview, rollout, steps, walk
-from attnviz.render.views.batch import say_bytes
-from attnviz.render.views.heads import view as view_heads
-from attnviz.runs.pipeline import explain
+from attnviz.render.views import heatmap, neuron, rollout, walk
+from attnviz.runs.explain import explain
 from attnviz.sources.models.card_layers import LayerCard
 
 
@@ -101,7 +102,7 @@ BEFORE = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
     ],
 )  # fmt: skip
 def test_what_turns_one_step_into_the_next(after: Any, told: str) -> None:
-    assert steps._change(BEFORE, after) == told
+    assert formulas._change(BEFORE, after) == told
 
 
 def test_where_q_and_k_come_from(trace: Trace) -> None:
@@ -115,22 +116,24 @@ def test_where_q_and_k_come_from(trace: Trace) -> None:
     odd = replace(
         trace, source=source, inputs=inputs, stages={**trace.stages, "q": np.ones(shape) / 2}
     )
-    assert steps.vector_formula(odd, 0, 0, "q") == "q = q_projected · 0.5"
-    assert steps.vector_formula(odd, 0, 0, "k").startswith("k = k_normed")
-    assert steps.vector_formula(odd, 0, 0, "v") == "v = x·W_V: (3 × 6)·(6 × 4) = 3 × 4"
-    assert steps.step_formula(odd, "q_projected") == "q_projected = x·W_Q: (3 × 6)·(6 × 4) = 3 × 4"
-    assert "the model's own norm of k_projected" in steps.step_formula(odd, "k_normed")
+    assert formulas.vector_formula(odd, 0, 0, "q") == "q = q_projected · 0.5"
+    assert formulas.vector_formula(odd, 0, 0, "k").startswith("k = k_normed")
+    assert formulas.vector_formula(odd, 0, 0, "v") == "v = x·W_V: (3 × 6)·(6 × 4) = 3 × 4"
+    assert (
+        formulas.step_formula(odd, "q_projected") == "q_projected = x·W_Q: (3 × 6)·(6 × 4) = 3 × 4"
+    )
+    assert "the model's own norm of k_projected" in formulas.step_formula(odd, "k_normed")
     hidden = replace(odd, x=None)
     assert (
-        steps.vector_formula(hidden, 0, 0, "v")
+        formulas.vector_formula(hidden, 0, 0, "v")
         == "v, as the model hands it to its attention: 3 × 4"
     )
-    assert "as the model's own projection gives it: 3 × 4" in steps.step_formula(
+    assert "as the model's own projection gives it: 3 × 4" in formulas.step_formula(
         hidden, "q_projected"
     )
     cross = replace(odd, key_tokens=odd.tokens)
-    assert "y·W_V, y what the encoder gives" in steps.vector_formula(cross, 0, 0, "v")
-    assert "x·W_Q" in steps.step_formula(cross, "q_projected")
+    assert "y·W_V, y what the encoder gives" in formulas.vector_formula(cross, 0, 0, "v")
+    assert "x·W_Q" in formulas.step_formula(cross, "q_projected")
 
 
 # --- two sides ----------------------------------------------------------------------------------

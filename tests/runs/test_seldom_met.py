@@ -14,23 +14,15 @@ import pytest
 
 from attnviz.errors import InputError, ResourceError, UsageError
 from attnviz.records import Tokens
-from attnviz.runs import (
-    cost,
-    cost_child,
-    distributions,
-    inputs,
-    outlook,
-    rows,
-    shards,
-    work,
-)  # fmt: skip
-from attnviz.runs.batch import Request, read_share, run_batch
+from attnviz.runs import cost, cost_child
+from attnviz.runs.batch import distributions, inputs, preview, rows, shards, work  # fmt: skip
+from attnviz.runs.batch.engines import serial
+from attnviz.runs.batch.jobs import Job, Work
+from attnviz.runs.batch.lock import Lock
+from attnviz.runs.batch.rows import Reading, Row, read_rows
+from attnviz.runs.batch.run import Request, read_share, run_batch
+from attnviz.runs.batch.work import Worker
 from attnviz.runs.cost import Measured
-from attnviz.runs.engines import serial
-from attnviz.runs.jobs import Job, Work
-from attnviz.runs.lock import Lock
-from attnviz.runs.rows import Reading, Row, read_rows
-from attnviz.runs.work import Worker
 
 TINY: dict[str, Any] = {"weights": "random", "d_model": 8, "d_k": 4}
 
@@ -294,7 +286,7 @@ def test_records_that_do_not_hold_make_their_shard_undone(finished: Path) -> Non
     assert shards.read_record(finished, 1) is not None
     (finished / "shards/000001.json").write_text("[" * 99_999)
     assert shards.read_record(finished, 1) is None
-    held = outlook.look_at(str(finished))
+    held = preview.look_at(str(finished))
     assert (held["state"], held["shards"], held["done"]) == ("stopped", 2, 2)
     seen = list(distributions._tables(finished, shards.read_manifest(finished) or {}, {(0, 0): 0}))
     assert len(seen) == 2
@@ -323,21 +315,21 @@ def test_who_holds_a_folder_is_told_and_nothing_is_left_held(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (finished / "errors.jsonl").unlink()
-    assert outlook.look_at(str(finished))["state"] == "stopped"
+    assert preview.look_at(str(finished))["state"] == "stopped"
     lock = Lock(finished / ".lock")
     assert lock.hold()
-    assert outlook.look_at(str(finished))["state"] == "running"
+    assert preview.look_at(str(finished))["state"] == "running"
     lock.release()
 
     def denied(*_: Any, **__: Any) -> Any:
         raise OSError(13, "denied")
 
     monkeypatch.setattr(Lock, "hold", denied)
-    assert outlook.look_at(str(finished))["state"] == "stopped"
+    assert preview.look_at(str(finished))["state"] == "stopped"
     with pytest.raises(InputError, match="denied"), shards.Folder(finished):
         pass
     monkeypatch.setitem(sys.modules, "resource", None)
-    assert outlook._peak_bytes() == 0
+    assert preview._peak_bytes() == 0
 
 
 def test_a_dry_run_tries_more_texts_until_it_knows(tmp_path: Path) -> None:
@@ -350,9 +342,9 @@ def test_a_dry_run_tries_more_texts_until_it_knows(tmp_path: Path) -> None:
         engine="serial",
         share=(1, 2),
     )
-    plan = outlook.foresee(request, str(tmp_path / "no" / "such"))
+    plan = preview.foresee(request, str(tmp_path / "no" / "such"))
     assert (plan["n_texts"], plan["n_shards"]) == (22, 4)
     assert plan["tried"]["texts"] in (8, 32, 50)
     assert plan["free_bytes"] > 0
-    assert outlook.foresee(replace(request, workers=3))["workers"] == 3
-    assert outlook.foresee(request)["free_bytes"] is None
+    assert preview.foresee(replace(request, workers=3))["workers"] == 3
+    assert preview.foresee(request)["free_bytes"] is None

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from attnviz.errors import InputError, ResourceError, UsageError
-from attnviz.runs import manifest as manifests
 from attnviz.runs import store
-from attnviz.runs.manifest import Survey, make_manifest
+from attnviz.runs.batch import manifest as manifests
+from attnviz.runs.batch.manifest import Survey, make_manifest
 from attnviz.runs.store import explain_fault, make_folder, write_atomic, write_folder_atomic
 
 WATCHED = ("open", "fsync", "link", "replace", "rename", "unlink", "close")

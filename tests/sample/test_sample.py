@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from support import SENTENCE
 
-from attnviz.runs.pipeline import explain
-from attnviz.sources.tokenize import open_tokenizer
-from attnviz.sources.weights import load_layer, resolve, sample_folder
+from attnviz.runs.explain import explain
+from attnviz.sources.layers.weights import load_layer, resolve, sample_folder
+from attnviz.sources.text.tokenize import open_tokenizer
 
 HELD_OUT = Path(__file__).parents[2] / "sample_weights/heldout.jsonl"
 CASES = [json.loads(line) for line in HELD_OUT.read_text(encoding="utf-8").splitlines()]

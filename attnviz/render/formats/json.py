@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from attnviz.core.summary import Summary
+from attnviz.core.stream.summary import Summary
 from attnviz.records import Trace
 from attnviz.render.export import json_ready, trace_to_dict, view_to_dict
 from attnviz.render.screen import Screen
@@ -36,7 +36,7 @@ def dump_trace(trace: Trace) -> str:
 
 def dump_summary(summary: Summary) -> str:
     """Write a streamed text."""
-    from attnviz.render.views.summary import view
+    from attnviz.render.reports.summary import view
 
     return dump(view_to_dict(view(summary)))
 

@@ -34,7 +34,7 @@ def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
         yield from _wrap(write_text(shape, screen), screen)
         return
     if isinstance(shape, Heatmap):
-        from attnviz.render.reading import heatmap_sentences
+        from attnviz.render.terminal.reading import heatmap_sentences
 
         yield ""
         for sentence in heatmap_sentences(shape, screen):

@@ -19,7 +19,7 @@ TELLS_NOTICES = True
 
 def render(document: Document, screen: Screen, say: Callable[[str], None] | None = None) -> bytes:
     """Draw a document; ``say`` is told what could not be drawn as it is (a missing glyph)."""
-    from attnviz.render import figure
+    from attnviz.render.picture import figure
 
     picture = figure.draw(document, screen)
     if say is not None:
@@ -30,6 +30,6 @@ def render(document: Document, screen: Screen, say: Callable[[str], None] | None
 
 def plot(trace: Trace, ax: Any, stage: str) -> Any:
     """Draw a stage of a trace into matplotlib axes, or as a new Figure (``render.plot``)."""
-    from attnviz.render.plot import plot as draw
+    from attnviz.render.picture.plot import plot as draw
 
     return draw(trace, ax, stage)

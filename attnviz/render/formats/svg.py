@@ -17,7 +17,7 @@ TELLS_NOTICES = True
 
 def render(document: Document, screen: Screen, say: Callable[[str], None] | None = None) -> bytes:
     """Draw a document; ``say`` is told what could not be drawn as it is (a missing glyph)."""
-    from attnviz.render import figure
+    from attnviz.render.picture import figure
 
     picture = figure.draw(document, screen)
     if say is not None:

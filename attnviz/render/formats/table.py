@@ -70,8 +70,8 @@ def _draw_lines(shape: Links | Series, console: Console, screen: Screen) -> bool
     """Draw links of a short text as lines above their table, long curves as bars; True if done."""
     from rich.text import Text as RichText
 
-    from attnviz.render import braille
-    from attnviz.render.loglog import loglog_lines
+    from attnviz.render.terminal import braille
+    from attnviz.render.terminal.loglog import loglog_lines
 
     if isinstance(shape, Series) and shape.log_axes:
         lines = loglog_lines(shape, screen)
@@ -97,7 +97,7 @@ def _draw_heatmap(heatmap: Heatmap, console: Console, screen: Screen) -> None:
     from rich.style import Style
     from rich.text import Text as RichText
 
-    from attnviz.render.halfblocks import heatmap_lines
+    from attnviz.render.terminal.heatmap import heatmap_lines
 
     systems = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT}
     system = systems.get(screen.colors, ColorSystem.TRUECOLOR)

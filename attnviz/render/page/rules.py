@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.core.masks import visible_block, window_reach
+from attnviz.masks import visible_block, window_reach
 from attnviz.records import Array, LayerHeads, MaskRule
 
 _BLOCK_ROWS = 256

@@ -1,1 +1,1 @@
-"""Views: one file each, ``view(result, …) -> Document`` of neutral shapes."""
+"""What a trace looks like as shapes: one file per view."""

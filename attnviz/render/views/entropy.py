@@ -9,9 +9,9 @@ import numpy as np
 
 from attnviz.core.reference import entropy_bits
 from attnviz.records import Array, Trace
+from attnviz.render.overview import choice
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Series, Shape, Table
 from attnviz.render.views.heatmap import plain_labels, title_of
-from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 HEADS = "all"

@@ -6,9 +6,9 @@ What lives here: their order. What does not: drawing (``formats``).
 from __future__ import annotations
 
 from attnviz.records import Trace
+from attnviz.render.overview import choice
 from attnviz.render.shapes import Document, Heatmap
 from attnviz.render.views.heatmap import stage_panels, title_of
-from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 HEADS = "all"

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.core.flow import without_sinks
+from attnviz.core.measures.flow import without_sinks
 from attnviz.errors import UsageError
 from attnviz.records import Array, Tokens, Trace
 from attnviz.registry import no_such_choice
+from attnviz.render.overview import choice
 from attnviz.render.pooling import symmetric_limits
 from attnviz.render.shapes import Document, Heatmap, Label, Matrix
 from attnviz.render.tokens import visible
-from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 STAGES = ("scores", "scaled", "bias", "capped", "masked", "weights", "output", "q", "k", "v")

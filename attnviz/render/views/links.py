@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from attnviz.records import Array, Trace
+from attnviz.render.overview import choice
 from attnviz.render.shapes import Column, Document, Label, Links, Table
 from attnviz.render.views.heatmap import plain_labels, title_of
-from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 PER_QUERY = 5

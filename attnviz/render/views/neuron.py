@@ -12,10 +12,10 @@ import numpy as np
 
 from attnviz.errors import UsageError
 from attnviz.records import Trace
+from attnviz.render.overview import choice
 from attnviz.render.pooling import symmetric_limits
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Series, Shape, Table
 from attnviz.render.tokens import visible
-from attnviz.render.views.overview import choice
 from attnviz.render.views.walk import headline
 
 _N_LARGEST = 12

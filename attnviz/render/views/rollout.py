@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnviz.core.flow import HONEST, RolloutRows, rollout
+from attnviz.core.measures.flow import HONEST, RolloutRows, rollout
 from attnviz.errors import UsageError
 from attnviz.records import Tokens, Trace
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text

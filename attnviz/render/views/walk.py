@@ -13,9 +13,9 @@ import numpy as np
 
 from attnviz.core.reference import entropy_bits, softmax, softmax_gradient_norm
 from attnviz.records import RunInfo, SourceInfo, Tokens, Trace
+from attnviz.render import overview
+from attnviz.render.formulas import STEPS, step_formula, vector_formula
 from attnviz.render.shapes import Column, Document, Label, Matrix, Shape, Table, Text
-from attnviz.render.views import overview
-from attnviz.render.views.steps import STEPS, step_formula, vector_formula
 
 SHOWN = ("tokens", "x", "q_projected", "q_normed", "q", "k_projected", "k_normed", "k", "v",
          "scores", "scaled", "bias", "capped", "masked", "weights", "output")  # fmt: skip

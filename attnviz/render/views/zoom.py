@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attnviz.core.flow import HONEST
+from attnviz.core.measures.flow import HONEST
 from attnviz.errors import UsageError
 from attnviz.records import Trace
+from attnviz.render import overview
 from attnviz.render.shapes import Column, Document, Label, Shape, Table, Text
-from attnviz.render.views import overview, walk
+from attnviz.render.views import walk
 
 _N_TERMS = 3
 

@@ -1,7 +1,7 @@
 """The .pt format (``torch.save``): tensors only, opened by a child process under a memory limit.
 
 What lives here: the checks before the child starts, and what it may cost. What does not: torch,
-which only the child imports (``pt_child``). ``torch.load`` of a stranger's file is never safe on
+which only the child imports (``confined.pt_task``). ``torch.load`` of a stranger's file is never safe on
 size (a 2 MB file can unpack to 2 GB, a 1.5 kB one can claim 2^34 numbers), nor, before 2.10, at all
 (CVE-2025-32434, CVE-2026-24747). Nothing is unpickled but tensors, and there is no second try.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from attnviz.errors import InputError, ResourceError, WeightsError
 from attnviz.memory import cure, free_bytes
-from attnviz.sources.confined import Ending, Limits, run_confined
+from attnviz.sources.confined.parent import PT_TASK, Ending, Limits, run_confined
 from attnviz.sources.files import safetensors_
 from attnviz.sources.files.contract import ArrayFile, file_size_bytes, map_file, quote, unreadable
 from attnviz.sources.files.zip_directory import open_zip
@@ -103,7 +103,7 @@ def _run_child(path: Path, out: Path) -> None:
         cpu_s=_BASE_CPU_S + size_bytes * _CPU_S_PER_BYTE,
     )
     arguments = [str(path.absolute()), str(out), str(limits.extra_bytes)]
-    end = run_confined(Path(__file__).with_name("pt_child.py"), arguments, limits=limits)
+    end = run_confined(PT_TASK, arguments, limits=limits)
     _raise_answer(path, end, limits)
 
 

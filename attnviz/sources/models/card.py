@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnviz.sources.labels import read_family, tokens_of
 from attnviz.sources.models.cache import sha256_of
 from attnviz.sources.models.card_layers import (
     LayerCard,
@@ -26,6 +25,7 @@ from attnviz.sources.models.files import ModelFiles, find_model, read_config, re
 from attnviz.sources.models.gguf import TYPE_NAMES, Gguf, read_gguf
 from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.tokenizer import added_by, family_name, open_raw
+from attnviz.sources.text.labels import read_family, tokens_of
 
 _GGUF_TOKENIZERS = {
     "gpt2": "byte-level BPE",

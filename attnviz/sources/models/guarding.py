@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from attnviz.errors import AttnvizError, InputError, ResourceError
 from attnviz.memory import cure, is_exhausted
-from attnviz.sources.hush import hushed
+from attnviz.sources.confined.silence import hushed
 
 T = TypeVar("T")
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from attnviz.errors import InputError
-from attnviz.sources.models.capture import NAME, Record, capture, formula_rows, register
-from attnviz.sources.models.lazy_bias import lazy_position_bias
-from attnviz.sources.models.tap import tap
+from attnviz.sources.models.capture.interface import NAME, Record, capture, formula_rows, register
+from attnviz.sources.models.capture.lazy_bias import lazy_position_bias
+from attnviz.sources.models.capture.tap import tap
 
 KINDS = ("encoder", "self", "cross")
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}

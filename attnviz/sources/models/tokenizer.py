@@ -12,13 +12,13 @@ from typing import Any
 
 from attnviz.errors import InputError
 from attnviz.records import Tokens
-from attnviz.sources.labels import Family, read_family, tokens_of
 from attnviz.sources.models.files import read_json
 from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.library import load_transformers
-from attnviz.sources.stretches import tokens_of_any_length
-from attnviz.sources.tokenize import cut_text
-from attnviz.sources.trial import refuse_padding, try_out
+from attnviz.sources.text.labels import Family, read_family, tokens_of
+from attnviz.sources.text.long_text import tokens_of_any_length
+from attnviz.sources.text.tokenize import cut_text
+from attnviz.sources.text.tokenizer_trial import refuse_padding, try_out
 
 _MAX_BYTES = 64 << 20
 _SPARE_IDS = 1 << 16

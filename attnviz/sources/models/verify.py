@@ -14,8 +14,8 @@ import torch
 
 from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, Tokens
-from attnviz.sources.models.capture import NAME, capture
-from attnviz.sources.models.lazy_bias import lazy_position_bias
+from attnviz.sources.models.capture.interface import NAME, capture
+from attnviz.sources.models.capture.lazy_bias import lazy_position_bias
 from attnviz.sources.models.loading import load
 from attnviz.sources.models.planning import (
     TOLERANCE,
@@ -25,7 +25,7 @@ from attnviz.sources.models.planning import (
 )
 
 if TYPE_CHECKING:
-    from attnviz.sources.transformers_ import TransformersSource
+    from attnviz.sources.models.source import TransformersSource
 
 MAX_TOKENS = 2048
 """Eager attention holds layers × heads × L × L: longer texts are not verified."""

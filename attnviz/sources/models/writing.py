@@ -19,7 +19,7 @@ from attnviz.sources.models.guarding import guard, guard_run
 from attnviz.sources.models.loading import Loaded
 from attnviz.sources.models.planning import switch
 from attnviz.sources.models.tokenizer import ModelTokenizer
-from attnviz.sources.tokenize import clean
+from attnviz.sources.text.tokenize import clean
 
 MAX_DECODER_TOKENS = 32
 """How much a model writes where nobody gives the decoder's text."""

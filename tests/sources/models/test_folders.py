@@ -70,7 +70,7 @@ def test_a_folder_its_shards_and_its_hub_cache_are_found(tmp_path, monkeypatch):
 @pytest.mark.parametrize("layout", ["single", "shards", "hub"])
 def test_all_layouts_give_the_same_numbers(tmp_path, layout):
     pytest.importorskip("transformers", reason="needs the extra 'models'")
-    from attnviz.sources.transformers_ import open_model
+    from attnviz.sources.models.source import open_model
 
     place = write_model(tmp_path / "tiny")
     whole = open_model(place)
@@ -119,8 +119,8 @@ def test_code_in_a_folder_is_refused_and_never_run(tmp_path):
     with pytest.raises(InputError, match="auto_map"):
         model_card(folder)
     pytest.importorskip("transformers", reason="needs the extra 'models'")
+    from attnviz.sources.models.source import open_model
     from attnviz.sources.models.tokenizer import open_tokenizer
-    from attnviz.sources.transformers_ import open_model
 
     folder = write_model(tmp_path / "tokens")
     (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["a.B", null]}}')
@@ -175,7 +175,7 @@ def test_quotes_without_end_take_no_time(tmp_path):
 )
 def test_counts_beyond_every_tensor_are_refused_before_a_list_is_made(tmp_path, changes, reason):
     pytest.importorskip("transformers", reason="needs the extra 'models'")
-    from attnviz.sources.transformers_ import open_model
+    from attnviz.sources.models.source import open_model
 
     with pytest.raises(InputError, match=reason):
         open_model(write_model(tmp_path / "tiny", **changes))
@@ -183,14 +183,14 @@ def test_counts_beyond_every_tensor_are_refused_before_a_list_is_made(tmp_path, 
 
 def test_many_positions_are_no_width(tmp_path):
     pytest.importorskip("transformers", reason="needs the extra 'models'")
-    from attnviz.sources.transformers_ import open_model
+    from attnviz.sources.models.source import open_model
 
     assert open_model(write_model(tmp_path / "tiny", max_position_embeddings=1 << 20)).layers
 
 
 def test_a_config_larger_than_its_weights_is_refused_before_anything_is_made(tmp_path):
     pytest.importorskip("transformers", reason="needs the extra 'models'")
-    from attnviz.sources.transformers_ import open_model
+    from attnviz.sources.models.source import open_model
 
     folder = write_model(tmp_path / "tiny", hidden_size=16384, vocab_size=60000, head_dim=8)
     with pytest.raises(InputError, match="its files hold"):
@@ -201,7 +201,7 @@ def test_missing_tensors_are_refused_never_drawn(tmp_path):
     pytest.importorskip("transformers", reason="needs the extra 'models'")
     from safetensors.numpy import load_file
 
-    from attnviz.sources.transformers_ import open_model
+    from attnviz.sources.models.source import open_model
 
     folder = write_model(tmp_path / "tiny")
     tensors = load_file(folder / "model.safetensors")
@@ -296,8 +296,8 @@ def test_a_damaged_tokenizer_is_one_line(tmp_path):
 
 def test_ids_that_fit_no_model_are_refused(tmp_path):
     pytest.importorskip("transformers", reason="needs the extra 'models'")
+    from attnviz.sources.models.source import open_model
     from attnviz.sources.models.tokenizer import open_raw
-    from attnviz.sources.transformers_ import open_model
 
     folder = write_model(tmp_path / "tiny")
     path = folder / "tokenizer.json"

@@ -19,10 +19,10 @@ from tiny_models import write_model, write_tokenizer
 
 from attnviz.core.reference import trace_heads
 from attnviz.records import LayerHeads, MaskRule
-from attnviz.sources.models import lazy_mask
-from attnviz.sources.models.capture import Record, formula_rows, fused_output
-from attnviz.sources.models.handover import to_layer_heads
-from attnviz.sources.models.lazy_mask import Cut, LazyMask, make_mask, read_rule
+from attnviz.sources.models.capture import lazy_mask
+from attnviz.sources.models.capture.interface import Record, formula_rows, fused_output
+from attnviz.sources.models.capture.lazy_mask import Cut, LazyMask, make_mask, read_rule
+from attnviz.sources.models.capture.to_layer_heads import to_layer_heads
 from attnviz.sources.models.library import load_transformers
 
 masking = load_transformers().masking_utils
@@ -87,7 +87,7 @@ def test_P7_softcap_comes_after_scale_and_before_the_mask():
 @pytest.mark.parametrize("window", [None, 0, 3, 100])
 def test_P5_windows_of_a_config(tmp_path: Path, window: int | None) -> None:
     """0 and null are no window; others count the query itself."""
-    from attnviz.sources.transformers_ import open_model
+    from attnviz.sources.models.source import open_model
 
     folder = write_model(
         tmp_path / "m", model_type="mistral", architectures=["MistralForCausalLM"],
@@ -105,7 +105,7 @@ def test_P5_windows_of_a_config(tmp_path: Path, window: int | None) -> None:
 @pytest.mark.parametrize("softcap", [0.0, -1.0, float("nan"), float("inf")])
 def test_P7_a_softcap_that_is_no_cap_is_refused(softcap: float) -> None:
     from attnviz.errors import InputError
-    from attnviz.sources.models.capture import attention
+    from attnviz.sources.models.capture.interface import attention
 
     q = torch.zeros(1, 1, 2, 4)
     with pytest.raises(InputError, match="it must be above 0"):
@@ -129,7 +129,7 @@ def test_P1_base_by_the_interface_equals_the_formula() -> None:
 
 def test_P1_a_decoder_saved_with_default_settings(tmp_path: Path) -> None:
     """No kernel to choose, no flag to set: weights, and the final states of the model itself."""
-    from attnviz.runs.pipeline import explain
+    from attnviz.runs.explain import explain
 
     trace = explain("hello world !", model=str(write_model(tmp_path / "m")), verify=True)
     assert trace.stages["weights"].shape == (1, 1, 4, 4)
@@ -194,9 +194,9 @@ def test_a_mask_that_is_computed_with_becomes_dense_up_to_a_limit(monkeypatch):
 @pytest.mark.parametrize("n_kv", [1, 2, 4])
 @pytest.mark.parametrize("kind", ["none", "causal", "window", "padded", "softcap", "sinks", "bias"])
 def test_what_the_model_goes_on_with_is_the_formula(kind, n_kv, monkeypatch):
-    from attnviz.sources.models import capture
+    from attnviz.sources.models.capture import interface
 
-    monkeypatch.setattr(capture, "_BLOCK_BYTES", 4000)
+    monkeypatch.setattr(interface, "_BLOCK_BYTES", 4000)
     torch.manual_seed(1)
     q = torch.randn(2, 4, 37, 8) * 2
     k, v = torch.randn(2, n_kv, 37, 8), torch.randn(2, n_kv, 37, 6)
@@ -230,7 +230,7 @@ import socket, sys
 def no(*_, **__):
     sys.exit("a socket was opened")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = no
-from attnviz.cli.report import run_guarded
+from attnviz.cli.main import run_guarded
 assert run_guarded(["explain", "hello world", "-m", {str(folder)!r}, "-f", "plain"]) == 0
 import os
 print(os.environ["HF_HUB_OFFLINE"])
@@ -263,7 +263,7 @@ def has_namespaces() -> bool:
 def test_encoder_decoders_show_three_kinds(tmp_path: Path):
     import transformers
 
-    from attnviz.sources.transformers_ import open_model
+    from attnviz.sources.models.source import open_model
 
     settings = {
         "vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4,

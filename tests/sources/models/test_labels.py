@@ -17,7 +17,7 @@ from tokenizers import (
     trainers,
 )
 
-from attnviz.sources.labels import Family, label_tokens, read_family, tokens_of
+from attnviz.sources.text.labels import Family, label_tokens, read_family, tokens_of
 
 CORPUS = [
     "A cute teddy bear is reading a book about bears",

@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra 'models'")
 
 from attnviz.core import attend, reference
-from attnviz.core.choose import choose_head
+from attnviz.core.measures.choose import choose_head
 from attnviz.errors import InputError, UsageError
 from attnviz.records import LayerHeads, MaskRule
+from attnviz.sources.models.source import TransformersSource, open_model
 from attnviz.sources.models.verify import parity, verify
-from attnviz.sources.transformers_ import TransformersSource, open_model
 
 SENTENCE = "A cute teddy bear is reading"
 NAMES = {"q": "q", "k": "k", "v": "v", "scores": "raw", "scaled": "scaled", "weights": "weights",

@@ -11,9 +11,10 @@ import pytest
 from tiny_models import write_model, write_tokenizer
 
 from attnviz.errors import InputError, ResourceError
-from attnviz.sources import hush, stretches, tokenize, trial
-from attnviz.sources.labels import Family
+from attnviz.sources.confined import silence
 from attnviz.sources.models import library, tokenizer
+from attnviz.sources.text import long_text, tokenize, tokenizer_trial
+from attnviz.sources.text.labels import Family
 
 
 class PanicException(BaseException):
@@ -62,7 +63,7 @@ def test_a_process_without_stderr_can_still_be_hushed(monkeypatch: pytest.Monkey
     def closed(_: int) -> int:
         raise OSError
 
-    monkeypatch.setattr(hush.os, "dup", closed)
+    monkeypatch.setattr(silence.os, "dup", closed)
     assert tokenizer.guard("it", lambda: 3, hush=True) == 3
 
 
@@ -99,7 +100,7 @@ def test_tokenizer_files_at_their_bounds(tmp_path: Path, monkeypatch: pytest.Mon
     made = write_model(tmp_path / "tiny")
     path = made / "tokenizer.json"
     n_bytes = path.stat().st_size
-    assert (tokenizer._MAX_BYTES, trial._MAX_PADDING) == (64 << 20, 1 << 20)
+    assert (tokenizer._MAX_BYTES, tokenizer_trial._MAX_PADDING) == (64 << 20, 1 << 20)
     monkeypatch.setattr(tokenizer, "_MAX_BYTES", n_bytes)
     tokenizer.check_files(made)
     monkeypatch.setattr(tokenizer, "_MAX_BYTES", n_bytes - 1)
@@ -180,10 +181,10 @@ def test_a_layers_tokenizer_that_fails_or_panics(
         (ValueError("x"), "cannot cut this text: x"),
         (PanicException(), "library panic"),
     ):
-        monkeypatch.setattr(stretches, "tokens_of_any_length", raising(fault))
+        monkeypatch.setattr(long_text, "tokens_of_any_length", raising(fault))
         with pytest.raises(InputError, match=told):
             opened.tokenize("hello")
-    monkeypatch.setattr(stretches, "tokens_of_any_length", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(long_text, "tokens_of_any_length", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         opened.tokenize("hello")
     monkeypatch.setattr(tokenize, "_MAX_TOKENIZER_BYTES", n_bytes - 1)

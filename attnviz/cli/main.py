@@ -1,0 +1,287 @@
+"""A run from its arguments to its exit code: every way it can end, and what is said then.
+
+What lives here: errors as one line, the parser's among them; what a screen can show. What does
+not: the streams themselves (``terminal``), what is shown (``render``) or computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from attnviz import memory
+from attnviz.cli import terminal
+from attnviz.cli.terminal import say, say_error
+from attnviz.errors import AttnvizError, ResourceError, UsageError
+
+if TYPE_CHECKING:
+    from attnviz.cli.settings import Resolved
+    from attnviz.render.screen import ColorSystem, Screen
+
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+ENDINGS = {
+    130: "interrupted",
+    143: "ended by SIGTERM",
+    129: "ended by SIGHUP: the terminal is gone",
+}
+_DASH_HINT = 'a text that starts with a dash goes after --, as in: attnviz explain -- "-4 degrees"'
+
+
+def main() -> None:
+    """Run the program with the process's arguments; every error leaves by its exit code."""
+    gc.set_threshold(
+        100_000, 20, 20
+    )  # imports make many objects that stay: look at them less often
+    try:
+        code = run_guarded(sys.argv[1:])
+    except KeyboardInterrupt:  # before there was anything to clean up
+        code = 130
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that Ctrl-C could spoil
+    if code == 130:  # an interrupt that fell into an exec() would end the interpreter by the signal
+        with contextlib.suppress(OSError, ValueError, terminal.ReaderLeft):
+            terminal.flush_stdout()
+        os._exit(code)
+    sys.exit(code)
+
+
+def run_guarded(arguments: list[str]) -> int:
+    """Run the command line and return its exit code; no traceback without ``--debug``."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # same bytes whatever the machine; half the CPU time
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from attnviz.cli.signals import listening
+
+    with terminal.guarded(), listening():
+        try:
+            return _run_to_the_end(arguments)
+        except KeyboardInterrupt:  # it came while the end was being told
+            return EXIT_INTERRUPTED
+
+
+def _run_to_the_end(arguments: list[str]) -> int:
+    """Run, and turn every way to end into an exit code."""
+    try:
+        code = _run(arguments)
+        terminal.flush_stdout()
+        return code
+    except terminal.ReaderLeft:
+        return _leave_quietly()
+    except KeyboardInterrupt:
+        say_error(ENDINGS[EXIT_INTERRUPTED])
+        return EXIT_INTERRUPTED
+    except SystemExit as leave:
+        if leave.code in ENDINGS:
+            say_error(ENDINGS[leave.code])
+        return leave.code if isinstance(leave.code, int) else 0 if leave.code is None else 1
+    except AttnvizError as fault:
+        say_error(str(fault))
+        _say_traceback(arguments)
+        return fault.exit_code
+    except BaseException as fault:  # a panic of a native library is no Exception
+        if memory.is_exhausted(fault):
+            return _report_no_memory()
+        if isinstance(fault, OSError):
+            return _report_os_error(fault, arguments)
+        say_error(
+            f"a bug of attnviz: {type(fault).__name__}: {fault}; please report it (--debug shows where)"
+        )
+        _say_traceback(arguments)
+        return EXIT_BUG
+    finally:
+        memory.lift_limit()
+
+
+def _run(arguments: list[str]) -> int:
+    """Parse and run; turn the parser's errors into our one line."""
+    import typer
+    from typer.main import get_command
+
+    from attnviz.cli.app import app
+
+    if os.environ.get("_ATTNVIZ_COMPLETE", "").startswith("complete_"):
+        from attnviz.cli.complete import complete
+
+        return complete()
+    if terminal.stdout() is None:
+        raise ResourceError("standard output is closed: there is nowhere to write the result")
+    given = [decode_argument(a, i) for i, a in enumerate(arguments, start=1)]
+    root = get_command(app)
+    settings = _settings(root, given)
+    try:
+        code = root.main(
+            args=given,
+            prog_name="attnviz",
+            standalone_mode=False,
+            default_map=None if settings is None else settings.default_map,
+        )
+    except AttnvizError as fault:
+        if settings is not None:
+            fault.args = (settings.blame(str(fault), given),)
+        raise
+    except typer.Exit as leave:
+        return int(leave.exit_code)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except typer.TyperException as fault:
+        raise UsageError(_parser_message(fault, arguments)) from None
+    if code == EXIT_INTERRUPTED:  # what the parser makes of Ctrl-C
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else 0
+
+
+def _settings(root: object, arguments: list[str]) -> Resolved | None:
+    """Return the settings of files and variables; help works without them too."""
+    from attnviz.cli.setting_places import is_anything_set
+
+    folder = working_folder()
+    if not is_anything_set(os.environ, folder):
+        return None
+    from attnviz.cli.settings import resolve
+
+    try:
+        return resolve(root, os.environ, folder)
+    except AttnvizError:
+        if {"-h", "--help", "--version"} & set(arguments) or "_ATTNVIZ_COMPLETE" in os.environ:
+            return None
+        raise
+
+
+def working_folder() -> str:
+    """Return where the program was started, or the root where that folder is gone."""
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed, or may not be read: then there are no files in it either
+        return os.sep
+
+
+def _parser_message(fault: Exception, arguments: list[str]) -> str:
+    """Return one line: what is wrong, the nearest names, what to do."""
+    message = " ".join(str(fault.format_message()).split())  # type: ignore[attr-defined]
+    message = message.rstrip(".")
+    wrong = getattr(fault, "option_name", None)
+    if wrong:
+        dashed = [a for a in arguments if a.startswith("-") and (" " in a or a[1:2].isdigit())]
+        if dashed:
+            message += f"; {_DASH_HINT}"
+    context = getattr(fault, "ctx", None)
+    if context is not None:
+        message += f"; see {context.command_path} --help"
+    return message[:1].lower() + message[1:]
+
+
+def decode_argument(argument: str, place: int) -> str:
+    """Return an argument as the UTF-8 text that was typed, whatever the locale says.
+
+    Raises
+    ------
+    UsageError
+        Bytes that are text in no way, named with their place.
+    """
+    if argument.isascii():
+        return argument
+    try:
+        raw = os.fsencode(argument)
+        return raw.decode("utf-8")
+    except UnicodeEncodeError:  # from no byte at all: halves of characters, as Windows has them
+        return argument
+    except UnicodeDecodeError as fault:
+        if not any(0xDC80 <= ord(c) <= 0xDCFF for c in argument):
+            return argument
+        raise UsageError(
+            f"argument {place} is not UTF-8: byte 0x{raw[fault.start]:02X} at position {fault.start}; "
+            "type it in UTF-8, or put it into a file and convert that with iconv -t UTF-8"
+        ) from None
+
+
+def make_screen(
+    *,
+    width: int | None = None,
+    color: str = "auto",
+    precision: int = 4,
+    full_vectors: bool = False,
+    stream: TextIO | None = None,
+) -> Screen:
+    """Find out what stdout can show.
+
+    Width: the asked one, ``COLUMNS``, the terminal's, or without limit in a pipe. Colours: none
+    in a pipe, with ``NO_COLOR`` or ``TERM=dumb``, unless ``always``.
+    """
+    from attnviz.render.screen import Screen
+
+    target = stream or terminal.stdout()
+    assert target is not None
+    return Screen(
+        width=width or _width_of(target),
+        colors=_colors_of(target, color),
+        encoding=terminal.encoding_of(target),
+        precision=precision,
+        full_vectors=full_vectors,
+        is_terminal=terminal.is_terminal(target),
+    )
+
+
+def _width_of(stream: TextIO) -> int | None:
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isascii() and columns.isdigit() and int(columns[:9]) > 0:
+        return int(columns[:9])
+    if not stream.isatty():
+        return None
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _colors_of(stream: TextIO, choice: str) -> ColorSystem:
+    environment = os.environ
+    if choice == "never":
+        return "none"
+    if choice == "auto":
+        is_forced = bool(environment.get("FORCE_COLOR"))
+        if environment.get("NO_COLOR") or environment.get("TERM") == "dumb":
+            return "none"
+        if not (stream.isatty() or is_forced):
+            return "none"
+    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    return "256" if "256" in environment.get("TERM", "") else "standard"
+
+
+def _report_no_memory() -> int:
+    cure = memory.cure()
+    memory.lift_limit()  # the way out takes some, too
+    say_error(f"out of memory: give a shorter text or fewer heads, or {cure}")
+    return ResourceError.exit_code
+
+
+def _report_os_error(fault: OSError, arguments: list[str]) -> int:
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG):
+        say_error(f"cannot write: {os.strerror(fault.errno)}; free some space and run it again")
+        code = ResourceError.exit_code
+    else:
+        say_error(f"{fault.strerror or fault}: {fault.filename or 'a file'}")
+        code = 3
+    _say_traceback(arguments)
+    terminal.drop_stdout()
+    return code
+
+
+def _leave_quietly() -> int:
+    """End without a word when the reader of our output has gone: that is no error."""
+    terminal.drop_stdout()
+    return 0
+
+
+def _say_traceback(arguments: list[str]) -> None:
+    is_set = os.environ.get("ATTNVIZ_DEBUG", "").lower() in ("1", "true", "yes", "on")
+    if "--debug" not in arguments and not is_set:
+        return
+    import traceback
+
+    for line in traceback.format_exc().splitlines():
+        say(line)

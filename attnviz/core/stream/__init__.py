@@ -1,0 +1,1 @@
+"""Attention over texts of any length: exact figures, nothing L × L ever held."""

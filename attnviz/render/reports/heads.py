@@ -1,0 +1,181 @@
+"""What every head does, as a ranking and as a map of layers and heads.
+
+What lives here: which heads are named, and in what words. What does not: the scores (``core``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from attnviz.core.measures.patterns import PATTERNS, HeadReport
+from attnviz.errors import UsageError
+from attnviz.registry import no_such_choice
+from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
+from attnviz.render.views.walk import checks_line, headline
+
+NAMES = tuple(PATTERNS)
+N_TOP = 3
+CLEAR = 0.2
+"""A head is named after a pattern from this excess on, if its interval leaves the null."""
+EVEN = 0.95
+"""A head without a pattern is called uniform from this share of the largest entropy on."""
+_SHORT = {
+    "previous": "prev", "next": "next", "self": "self", "first": "1st", "special": "spec",
+    "same": "same", "induction": "ind", "local": "near", "rare": "rare", "uniform": "even",
+    "mixed": "·",
+}  # fmt: skip
+DATA_COLUMNS = (
+    Column("pattern", "text"), Column("layer", "int"), Column("head", "int"), Column("score"),
+    Column("low"), Column("high"), Column("null"), Column("excess"), Column("n_samples", "int"),
+)  # fmt: skip
+
+
+def view(report: HeadReport, *, pattern: str | None = None, top: int = N_TOP) -> Document:
+    """Rank heads by every pattern, or by one, and show on a map what each does most.
+
+    Parameters
+    ----------
+    pattern
+        Rank and map all heads by this one alone.
+    top
+        How many heads of each pattern are listed.
+
+    Raises
+    ------
+    UsageError
+        No such pattern.
+    """
+    if pattern is not None and pattern not in report.patterns:
+        raise UsageError(no_such_choice("pattern", pattern, report.patterns))
+    shapes: list[Shape] = [headline(report), _about(report)]
+    names = report.patterns if pattern is None else (pattern,)
+    shapes.append(_ranking(report, names, top if pattern is None else max(top, 20)))
+    shapes.append(_map_of_names(report) if pattern is None else _map_of_one(report, pattern))
+    shapes.extend(_words(report, names))
+    if report.checks:
+        shapes.append(Text((checks_line(report.checks),), role="check"))
+    return Document(tuple(shapes), report, title="heads", data=_data(report))
+
+
+def names_of_heads(report: HeadReport) -> list[list[str]]:
+    """Return what each head does most, (layers, heads) names; ``mixed`` where nothing stands out."""
+    order = [n for n in report.patterns if n not in ("uniform", "positional")]
+    places = [report.patterns.index(n) for n in order]
+    gains = np.nan_to_num(report.excess[places], nan=-1.0)
+    clear = np.nan_to_num(report.low[places], nan=-1.0) > np.nan_to_num(
+        report.null[places], nan=1.0
+    )
+    gains = np.where(clear | (report.n_texts == 1), gains, -1.0)
+    best, gain = gains.argmax(axis=0), gains.max(axis=0)
+    even = report.score[report.patterns.index("uniform")] >= EVEN
+    return [
+        [
+            order[best[i, j]] if gain[i, j] >= CLEAR else "uniform" if even[i, j] else "mixed"
+            for j in range(len(report.heads))
+        ]
+        for i in range(len(report.layers))
+    ]
+
+
+def _about(report: HeadReport) -> Text:
+    n = report.n_texts
+    texts = f"{n} text{'s' if n != 1 else ''}, {report.n_tokens} tokens"
+    induction = report.n_samples[report.patterns.index("induction")]
+    is_random = report.source.n_vocab > 1 and induction
+    if report.run.overrides.get("no_sinks"):
+        texts += ", without the first token and special tokens"
+    note = (
+        f"; induction on {induction} sequences of random tokens written twice" if is_random else ""
+    )
+    return Text((f"averages over {texts}{note}",), role="note")
+
+
+def _ranking(report: HeadReport, names: tuple[str, ...], top: int) -> Table:
+    rows = [row for name in names for row in _ranked(report, name, top)]
+    columns = (
+        Column("pattern", "text"), Column("head", "text"), Column("score"), Column("95 % low"),
+        Column("high"), Column("null"), Column("excess"),
+    )  # fmt: skip
+    return Table(
+        "which head does what",
+        columns,
+        tuple(rows),
+        formula="score: weight on the pattern's keys · null: the same with shuffled keys · "
+        "excess = (score − null) / (1 − null)",
+        n_keys=2,
+    )
+
+
+def _ranked(report: HeadReport, name: str, top: int) -> Iterator[tuple[object, ...]]:
+    place = report.patterns.index(name)
+    by = report.score if name == "uniform" else report.excess
+    flat = np.nan_to_num(by[place], nan=-np.inf).ravel()
+    for rank in np.argsort(-flat, kind="stable")[:top]:
+        i, j = divmod(int(rank), len(report.heads))
+        if not np.isfinite(flat[rank]):
+            return
+        numbers = (report.score, report.low, report.high, report.null, report.excess)
+        values = [float(a[place, i, j]) for a in numbers]
+        if name == "uniform":
+            values[3:] = ["", ""]  # type: ignore[list-item]
+        yield (name, f"L{report.layers[i]}.H{report.heads[j]}", *values)
+
+
+def _map_of_names(report: HeadReport) -> Table:
+    names = names_of_heads(report)
+    columns = (Column("layer", "text"), *(Column(f"H{head}", "text") for head in report.heads))
+    rows = tuple(
+        (f"L{layer}", *(_SHORT[name] for name in row))
+        for layer, row in zip(report.layers, names, strict=True)
+    )
+    return Table(
+        "what each head does most",
+        columns,
+        rows,
+        formula=f"the pattern of the largest excess, from {CLEAR:g} on, outside its interval: "
+        "1st token, spec(ial), prev(ious), near (local), ind(uction), even (uniform); · nothing "
+        "stands out",
+    )
+
+
+def _map_of_one(report: HeadReport, pattern: str) -> Heatmap:
+    place = report.patterns.index(pattern)
+    values = report.score[place] if pattern == "uniform" else report.excess[place]
+    panel = Matrix(
+        pattern,
+        np.asarray(values),
+        tuple(Label(f"L{layer}") for layer in report.layers),
+        tuple(Label(f"H{head}") for head in report.heads),
+        hidden=np.isnan(values) if np.isnan(values).any() else None,
+        row_axis="layer",
+        column_axis="head",
+    )
+    return Heatmap(
+        f"{pattern}: excess of every head",
+        (panel,),
+        (0.0, 1.0),
+        value_name="score" if pattern == "uniform" else "excess",
+    )
+
+
+def _words(report: HeadReport, names: tuple[str, ...]) -> Iterator[Text]:
+    for name in names:
+        yield Text((f"{name}: {PATTERNS[name].formula}",), role="note")
+
+
+def _data(report: HeadReport) -> Table:
+    rows = tuple(
+        (name, layer, head, *(_finite(a[p, i, j]) for a in
+          (report.score, report.low, report.high, report.null, report.excess)),
+         report.n_samples[p])
+        for p, name in enumerate(report.patterns)
+        for i, layer in enumerate(report.layers)
+        for j, head in enumerate(report.heads)
+    )  # fmt: skip
+    return Table("heads", DATA_COLUMNS, rows)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Many texts: shards, workers, and files that survive a crash."""

@@ -1,0 +1,282 @@
+"""Gather q, k and v of many layers for an interactive page: nothing L × S is ever computed.
+
+What lives here: running a source and keeping, per layer, the chosen heads as numpy arrays. What
+does not: scores and weights (the page's own script computes them) or how a page is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Unpack
+
+import numpy as np
+
+from attnviz import __version__
+from attnviz.errors import UsageError
+from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, RunInfo, Tokens
+from attnviz.runs import choosing, explain
+from attnviz.runs.opening import Origin, open_text
+from attnviz.runs.parity import parity_of, verify_model
+from attnviz.runs.request import choose_heads, choose_layers, parse_scale
+from attnviz.sources import Source
+
+START_MAX_CELLS = 1 << 24
+"""Cells of all layers and heads up to which a page opens at its most telling head."""
+PARITY_MAX_CELLS = 1 << 26
+"""Cells of all layers and heads up to which a page's parity is computed."""
+
+CheckSize = Callable[[Source, Tokens, Sequence[int], Sequence[int]], None]
+
+
+def collect(
+    text: str,
+    *,
+    layer: str | int | None = None,
+    head: str | int | None = None,
+    words: bool = False,
+    verify: bool = False,
+    causal: bool | None = None,
+    window: int | None = None,
+    scale: str | float | None = None,
+    check_size: CheckSize | None = None,
+    **origin: Unpack[Origin],
+) -> LayerStack:
+    """Open a source, cut the text, and keep q, k and v of the asked-for layers and heads.
+
+    Parameters
+    ----------
+    text
+        Any string with at least one word.
+    layer, head
+        A number, a range like ``"0-3"``, or ``"all"`` (what None means here).
+    check_size
+        Called with the source, the tokens along the queries, the layers and the heads before
+        anything is computed: the place to refuse what would be too large.
+
+    The other parameters are those of ``pipeline.explain``.
+
+    Returns
+    -------
+    LayerStack
+        float64 arrays where the source works in float64, else float32. ``checks`` has the
+        ``parity`` of a model on short texts.
+
+    Raises
+    ------
+    InputError
+        Text, file or model cannot be read.
+    UsageError
+        An option out of range, or the mean over heads, which has no q and k.
+    CheckFailed
+        ``verify`` found more than the tolerance.
+    """
+    if head == "mean":
+        raise UsageError(
+            "a page shows q and k, and the mean over heads has none: use --head all or a number"
+        )
+    if words:
+        raise UsageError("a page shows q and k, and words have none: leave --words out")
+    opened = open_text(text, layer=layer, **origin)
+    source, computing = opened.source, opened.computing
+    factor = parse_scale(scale)
+    layers = opened.layers
+    if opened.model is not None:
+        layers = choose_layers(layer, layers, source.info.n_layers)
+    if head == "auto":
+        chosen = choosing.choose(opened, layer=layer, head=head, query=None)
+        layers, heads = chosen.layers, chosen.heads
+    else:
+        heads = choose_heads("all" if head is None else head, source.info.n_heads)
+    if check_size is not None:
+        check_size(source, opened.queries, layers, heads)
+    checks = verify_model(opened) if verify else {}
+    cells = len(layers) * len(heads) * len(opened.queries) * len(opened.keys)
+    own: list[LayerHeads] = []
+
+    def change(found: LayerHeads) -> LayerHeads:
+        own.append(replace(found, q=found.q[:0], k=found.k[:0], v=found.v[:0], x=None, bias=None))
+        changed = explain.override(found, causal=causal, window=window, scale=factor)
+        if changed.own_output is not None and cells <= PARITY_MAX_CELLS:
+            layer, places = choosing.narrow(changed, heads)
+            output = computing.trace_heads(layer)["output"][list(places)]
+            worst = parity_of([(layer, places)], output[None])["parity"]
+            checks["parity"] = max(worst, checks.get("parity", 0.0))
+        return changed
+
+    stack = gather_stack(
+        source,
+        opened.tokens,
+        layers,
+        heads,
+        run=RunInfo(__version__, computing.device, computing.dtype, computing.core),
+        change=change,
+        queries=opened.queries,
+        key_tokens=opened.key_tokens,
+    )
+    notes = _overrides(own[0], causal=causal, window=window, scale=factor)
+    return replace(stack, run=replace(stack.run, overrides=notes), checks=checks)
+
+
+def gather_stack(
+    source: Source,
+    tokens: Tokens,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    *,
+    run: RunInfo,
+    change: Callable[[LayerHeads], LayerHeads] = lambda layer: layer,
+    queries: Tokens | None = None,
+    key_tokens: Tokens | None = None,
+) -> LayerStack:
+    """Run a source and keep the chosen heads' q, k, v: memory grows with L, never with L².
+
+    Parameters
+    ----------
+    layers, heads
+        Numbers that the source has, in the order they are kept.
+    queries, key_tokens
+        Along the two axes where they are not ``tokens``, which the source takes.
+    change
+        Applied to every layer as the source hands it over (overrides).
+
+    Notes
+    -----
+    Only one layer of the source is alive at a time; what is kept of each is
+    L · (H·E + K·E + K·F) numbers.
+    """
+    group = source.info.n_heads // source.info.n_kv_heads
+    kv_heads = tuple(sorted({head // group for head in heads}))
+    kept: list[LayerHeads] = []
+    norms: list[Array] = []
+
+    def keep(found: LayerHeads) -> None:
+        kept.append(pick_heads(change(found), heads, kv_heads))
+        own = explain.norms_of((found,), heads)
+        norms.extend([] if own is None else [own[0]])
+
+    source.run(tokens, layers, keep)
+    return LayerStack(
+        tokens=tokens if queries is None else queries,
+        source=source.info,
+        run=run,
+        layers=tuple(kept),
+        heads=tuple(heads),
+        kv_heads=kv_heads,
+        key_tokens=key_tokens,
+        notices=(*source.info.notices, *tokens.notices),
+        value_norms=tuple(norms) if len(norms) == len(kept) else (),
+    )
+
+
+def pick_heads(found: LayerHeads, heads: Sequence[int], kv_heads: Sequence[int]) -> LayerHeads:
+    """Return one layer with only the chosen heads, as numpy arrays of its own."""
+    queries, keys = list(heads), list(kv_heads)
+    bias = found.bias
+    if callable(bias):
+        bias = _pick_rows(bias, queries)
+    elif bias is not None:
+        bias = _pick(_numbers(bias), queries)
+    return LayerHeads(
+        q=_numbers(found.q)[queries],
+        k=_numbers(found.k)[keys],
+        v=_numbers(found.v)[keys],
+        scale=float(found.scale),
+        visible=_pick_rule(found.visible, queries, like=found.q),
+        softcap=found.softcap,
+        bias=bias,
+        sinks=None if found.sinks is None else _numbers(found.sinks)[queries],
+        layer=found.layer,
+        name=found.name,
+    )
+
+
+def _numbers(values: Array) -> Array:
+    """Return numpy float64 where the numbers are float64, else float32."""
+    if not isinstance(values, np.ndarray):
+        wide = values.detach().to("cpu")
+        values = (wide if str(wide.dtype) == "torch.float64" else wide.float()).numpy()
+    return values if values.dtype == np.float64 else np.asarray(values, np.float32)
+
+
+def _flags(values: Array) -> Array:
+    return np.asarray(values if isinstance(values, np.ndarray) else values.detach().cpu(), bool)
+
+
+def _pick(values: Array, heads: list[int]) -> Array:
+    return values if len(values) == 1 else values[heads]
+
+
+def _pick_rows(rows: Callable[[int, int], Array], heads: list[int]) -> Callable[[int, int], Array]:
+    return lambda first, end: _pick(_numbers(rows(first, end)), heads)
+
+
+def _pick_rule(rule: MaskRule, heads: list[int], *, like: Array) -> MaskRule:
+    """Return the rule for the chosen heads, answering in numpy."""
+    cells, where = rule.cells, rule.where
+    if cells is not None:
+        cells = _flags(cells)
+        cells = cells if cells.ndim == 2 else _pick(cells, heads)
+    if where is not None:
+        where = _pick_where(where, heads, like=like)
+    key_visible = None if rule.key_visible is None else _flags(rule.key_visible)
+    return replace(rule, key_visible=key_visible, cells=cells, where=where)
+
+
+def _pick_where(
+    where: Callable[..., Array], heads: list[int], *, like: Array
+) -> Callable[..., Array]:
+    """A model's rule answers in tensors: hand it tensors, return numpy."""
+    numbers = np.array(heads)
+
+    def asked(head: Any, query: Any, key: Any) -> Array:
+        index = (numbers[head], query, key)
+        if isinstance(like, np.ndarray):
+            return _flags(where(*index))
+        import torch
+
+        return _flags(where(*(torch.as_tensor(part, device=like.device) for part in index)))
+
+    return asked
+
+
+def _overrides(
+    own: LayerHeads, *, causal: bool | None, window: int | None, scale: float | None
+) -> dict[str, Any]:
+    notes: dict[str, Any] = {}
+    if causal is not None:
+        notes["causal"] = causal
+    if window:
+        notes["window"] = window
+    if scale is not None:
+        notes["scale"] = scale
+        notes["source_scale"] = float(own.scale)
+    return notes
+
+
+def most_telling(stack: LayerStack, query: int | None) -> tuple[int, int] | None:
+    """Return the places of the layer and head that tell most about a query: where a page opens.
+
+    None where there is nothing to choose, the text is too long to look at every cell, or only some
+    heads are held.
+    """
+    from attnviz.core import reference
+    from attnviz.core.measures.choose import Ranking
+
+    n_heads = len(stack.heads)
+    cells = len(stack.layers) * n_heads * len(stack.tokens) * len(stack.keys)
+    is_whole = n_heads == stack.source.n_heads and stack.source.kind == "model"
+    if not is_whole or cells > START_MAX_CELLS or len(stack.layers) * n_heads == 1:
+        return None
+    ranking = Ranking(
+        stack.keys.special,
+        query,
+        n_queries=len(stack.tokens),
+        special_queries=None if stack.key_tokens is None else stack.tokens.special,
+    )
+    for layer in stack.layers:
+        weights = reference.trace_heads(replace(layer, x=None))["weights"]
+        ranking.add(layer.layer, stack.heads, weights)
+    best = ranking.ranked()[0]
+    numbers = [layer.layer for layer in stack.layers]
+    return numbers.index(best.layer), stack.heads.index(best.head)

@@ -1,0 +1,1 @@
+"""A single attention layer as a source: random, bundled, or read from a weight file."""

@@ -1,0 +1,1 @@
+"""What a model of transformers computes inside its attention, handed on as ``LayerHeads``."""

@@ -1,0 +1,1 @@
+"""Texts cut into tokens: tokenizers, labels, long texts."""
