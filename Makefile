@@ -17,7 +17,7 @@ TOOLS := build/tools
 #   out of a folder; never called, as tests/design/test_dangerous_calls.py holds. No release mends it.
 WAIVED := --ignore-vuln PYSEC-2026-3804
 
-.PHONY: demo test test-all test-min coverage mutants fuzz lint format wheel audit sbom docs man sample bench clean help
+.PHONY: demo test test-all test-min coverage mutants fuzz lint format wheel audit sbom docs man map sample bench clean help
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -42,7 +42,7 @@ coverage: $(VENV)/.dev  ## the tests, and which lines and branches no test passe
 	$(BIN)/coverage report --data-file=build/coverage/data
 
 mutants: $(VENV)/.dev  ## break guards and formulas, COUNT breaks a file, and see who notices
-	$(BIN)/python tests/mutation/run.py --count $(COUNT) --jobs $(JOBS) $(if $(RECORD),--record) $(ARGS)
+	$(BIN)/python tests/campaigns/mutation/run.py --count $(COUNT) --jobs $(JOBS) $(if $(RECORD),--record) $(ARGS)
 
 test-min: $(BIN)/python  ## the tests with the lowest versions that pyproject.toml allows
 	$(BIN)/python -m venv --clear $(LOWEST)
@@ -76,14 +76,17 @@ docs: $(VENV)/.dev  ## build the documentation into build/docs
 man: $(VENV)/.dev  ## write the man page, docs/attnviz.1, from the command tree
 	$(BIN)/python docs/man.py
 
+map: $(VENV)/.dev  ## write attnviz/README.md, one line per file of the package
+	$(BIN)/python docs/map.py
+
 sample: $(VENV)/.dev  ## train the bundled sample again
 	$(BIN)/python sample_weights/train.py
 
 bench: $(VENV)/.dev  ## time everything, side by side with its baselines
 	$(BIN)/python -m benchmarks
 
-fuzz: $(VENV)/.dev  ## damaged inputs of every kind for SECONDS=60, counted in tests/fuzz/counts.json
-	PYTHONPATH=tests:. $(BIN)/python -m fuzz --seconds $(SECONDS) $(ARGS)
+fuzz: $(VENV)/.dev  ## damaged inputs of every kind for SECONDS=60, counted in tests/campaigns/fuzz/counts.json
+	PYTHONPATH=tests:tests/campaigns:. $(BIN)/python -m fuzz --seconds $(SECONDS) $(ARGS)
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
