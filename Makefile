@@ -17,7 +17,7 @@ TOOLS := build/tools
 #   out of a folder; never called, as tests/design/test_dangerous_calls.py holds. No release mends it.
 WAIVED := --ignore-vuln PYSEC-2026-3804
 
-.PHONY: demo test test-all test-min coverage mutants fuzz lint format wheel audit sbom docs man map sample bench clean help
+.PHONY: demo test browser test-all test-min coverage mutants fuzz lint format wheel audit sbom docs man map sample bench clean help
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -25,10 +25,14 @@ help:  ## show this list
 demo: $(VENV)/.demo  ## set everything up and explain the sentence
 	$(BIN)/attnviz explain "A cute teddy bear is reading"
 
-test: $(VENV)/.dev  ## set everything up and run the tests
+test: $(VENV)/.dev browser  ## set everything up and run the tests
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
 
-test-all: $(VENV)/.dev  ## the tests, and those that take minutes
+# What the tests of pages and pictures need besides Python; nothing is asked of whoever has it.
+browser:  ## bring Chromium, Node.js, strace and a font with CJK for the tests, where apt-get can
+	@sh tests/bring_programs.sh
+
+test-all: $(VENV)/.dev browser  ## the tests, and those that take minutes
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 # A child that is measured starts later and weighs more, so a test of time or memory may fail here;
@@ -113,4 +117,5 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) -e '.[dev,docs,models,parquet]'
+	$(PIP) -e '.[ray]' || echo "ray has no wheel for this Python: its engine is not tested"
 	@touch $@ $(VENV)/.demo

@@ -246,7 +246,9 @@ def closing_lines(outcome: Outcome, output: str) -> list[str]:
             f"{outcome.seconds:.1f} s: {speed}{outcome.rows_per_s:,.0f} rows/s{before}"
         )  # fmt: skip
     if outcome.parity is not None:
-        lines.append(f"outputs differ from the model's own by {outcome.parity:.1e} at most")
+        from attnviz.rounding import bound
+
+        lines.append(f"outputs equal the model's own (within {bound(outcome.parity, 1e-5)})")
     if outcome.failed:
         where = f"{output}/errors.jsonl" if outcome.is_complete else f"{output}/shards"
         lines.append(f"what failed and why: {where}")

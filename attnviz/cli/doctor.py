@@ -21,6 +21,7 @@ def doctor(*, target: g.Target, look: g.Look, talk: g.Talk) -> None:
     """
     from attnviz.cli.write import emit
     from attnviz.render.shapes import Column, Document, Label, Table, Text
+    from attnviz.rounding import bound
     from attnviz.runs.doctor import report
 
     screen = look.screen()
@@ -44,7 +45,7 @@ def doctor(*, target: g.Target, look: g.Look, talk: g.Talk) -> None:
     solved = Table(
         "arithmetic, solved by hand",
         (Column("case", "text"), Column("difference", "text"), Column("", "text")),
-        tuple((c.name, f"{c.error:.1e}", "right" if c.is_right else "WRONG") for c in cases),
+        tuple((c.name, bound(c.error, 1e-15), "right" if c.is_right else "WRONG") for c in cases),
     )
     is_right = all(case.is_right for case in cases)
     verdict = "the arithmetic is right" if is_right else "THE ARITHMETIC IS WRONG"

@@ -78,8 +78,9 @@ class Live:
     def show(self, tokens: Tokens, weights: Any) -> None:
         """Say which token was written, and where its query looked most."""
         from attnviz.cli.terminal import write_line
+        from attnviz.rounding import by_size
 
-        best = sorted(range(len(weights)), key=lambda key: -float(weights[key]))[:3]
+        best = by_size(weights)[:3]
         looked = ", ".join(
             f"{tokens.labels[key]} {100 * float(weights[key]):.0f} %" for key in best
         )

@@ -51,6 +51,7 @@ def page(
 
     from attnviz.render.page.build import build_page
     from attnviz.render.page.numbers import check_budget, sizes_before
+    from attnviz.rounding import bound
     from attnviz.runs import page as gathering
     from attnviz.runs import request
     from attnviz.runs.store import write_atomic
@@ -70,5 +71,9 @@ def page(
     write_atomic(Path(output), content.encode("utf-8"), force=force)
     if not talk.quiet:
         parity = stack.checks.get("parity")
-        told = "" if parity is None else f"; equal to the model's own output within {parity:.1e}"
+        told = (
+            ""
+            if parity is None
+            else f"; equal to the model's own output (within {bound(parity, 1e-5)})"
+        )
         terminal.say(f"wrote {output} ({len(content) / 1e6:.1f} MB){told}")

@@ -107,5 +107,5 @@ def test_python_examples_run(shell: Path) -> None:
     run_in(shell, ["attnviz", "batch", "sentences.txt", "-o", "results", "--keep", "weights", "-q"])
     with_pandas, with_numpy = blocks("python")
     assert run_in(shell, [sys.executable, "-c", with_numpy]).startswith("(1, 1, ")
-    pytest.importorskip("pandas", reason="the example is pandas'")
+    pytest.importorskip("pandas", reason="needs pandas")
     assert "entropy" in run_in(shell, [sys.executable, "-c", with_pandas])

@@ -44,7 +44,7 @@ def test_the_overview_then_the_walk_of_the_chosen_head(cli: Cli, minilm: Path) -
     assert "runners-up: L4.H9 3:teddy → 4:bear .72" in out
     assert out.index("6 layers") < out.index("head auto chose") < out.index("Tokens")
     assert "92.82 %" in out
-    assert "equal to the model's own output within" in out
+    assert "output = the model's own (within" in out
     overview = out[: out.index("Tokens")].splitlines()
     assert len(overview) < 24
 
@@ -75,7 +75,7 @@ def test_every_command_takes_a_model(cli: Cli, minilm: Path, tmp_path: Path) -> 
     assert view["checks"]["parity"] < 1e-5
     page = cli("page", SENTENCE, *model, "-o", str(tmp_path / "a.html"))
     assert page.code == 0
-    assert "equal to the model's own output within" in page.err
+    assert "equal to the model's own output (within" in page.err
     assert cli("heatmap", SENTENCE, *model, "-H", "3", "-l", "2", "-t", "teddy").code == 2
 
 

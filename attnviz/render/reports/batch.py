@@ -11,6 +11,7 @@ from typing import Any
 
 from attnviz.render.shapes import Column, Document, Label, Table, Text
 from attnviz.render.units import say_bytes, say_time
+from attnviz.rounding import bound
 
 _MEANS = ("distance", "first_share", "self_share", "previous_share", "next_share",
           "special_share", "top_share")  # fmt: skip
@@ -54,7 +55,7 @@ def status(facts: Mapping[str, Any]) -> Document:
         ("rows of figures", f"{facts['rows']:,}"),
     ]
     if facts["parity"] is not None:
-        rows.append(("parity", f"differs from the model's own by {facts['parity']:.1e} at most"))
+        rows.append(("parity", f"equal to the model's own (within {bound(facts['parity'], 1e-5)})"))
     options = Table(
         "options",
         (Column("name", "text"), Column("value", "label")),

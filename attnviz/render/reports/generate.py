@@ -15,6 +15,7 @@ from attnviz.records import Trace
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Table, Text
 from attnviz.render.views.heatmap import plain_labels
 from attnviz.render.views.walk import checks_line, headline
+from attnviz.rounding import by_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def view(whole: Trace, *, n_prompt: int, written: str) -> Document:
         _rows(whole, new),
         _map(whole, n_prompt),
         Text((HONEST,), role="note"),
-        Text((checks_line(whole.checks),), role="check"),
+        Text((checks_line(whole),), role="check"),
     )
     return Document(shapes, whole, title="generate", stages=("weights",), data=_data(whole, new))
 
@@ -54,7 +55,7 @@ def _rows(trace: Trace, new: Sequence[int]) -> Table:
     rows = []
     for place in new:
         row = weights[place - 1]
-        best = np.argsort(-row, kind="stable")[: min(N_KEYS, place)]
+        best = by_size(row)[: min(N_KEYS, place)]
         cells: list[Any] = []
         for n in range(N_KEYS):
             cells += (

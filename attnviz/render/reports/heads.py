@@ -14,6 +14,7 @@ from attnviz.errors import UsageError
 from attnviz.registry import no_such_choice
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
 from attnviz.render.views.walk import checks_line, headline
+from attnviz.rounding import by_size
 
 NAMES = tuple(PATTERNS)
 N_TOP = 3
@@ -55,7 +56,7 @@ def view(report: HeadReport, *, pattern: str | None = None, top: int = N_TOP) ->
     shapes.append(_map_of_names(report) if pattern is None else _map_of_one(report, pattern))
     shapes.extend(_words(report, names))
     if report.checks:
-        shapes.append(Text((checks_line(report.checks),), role="check"))
+        shapes.append(Text((checks_line(report),), role="check"))
     return Document(tuple(shapes), report, title="heads", data=_data(report))
 
 
@@ -112,7 +113,7 @@ def _ranked(report: HeadReport, name: str, top: int) -> Iterator[tuple[object, .
     place = report.patterns.index(name)
     by = report.score if name == "uniform" else report.excess
     flat = np.nan_to_num(by[place], nan=-np.inf).ravel()
-    for rank in np.argsort(-flat, kind="stable")[:top]:
+    for rank in by_size(flat)[:top]:
         i, j = divmod(int(rank), len(report.heads))
         if not np.isfinite(flat[rank]):
             return

@@ -29,6 +29,7 @@ from attnviz.core.stream.summary import (
 from attnviz.records import Tokens
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
 from attnviz.render.views.walk import headline
+from attnviz.rounding import bound, by_size
 
 POOLS = ("max", "mean")
 _WIDE, _NARROW = 22, 10
@@ -165,14 +166,16 @@ def _size_of(summary: Summary) -> Text:
     parts += [f"{n_special} of them special"] if n_special else []
     parts += [f"looking at {len(cross):,} tokens of the other text"] if cross is not None else []
     if "parity" in summary.checks:
-        parts.append(f"output equal to the model's own within {summary.checks['parity']:.1e}")
+        parts.append(
+            f"output equal to the model's own (within {bound(summary.checks['parity'], 1e-5)})"
+        )
     return Text((", ".join(parts),))
 
 
 def _received(tokens: Tokens, part: LayerSummary, place: int, name: str, n_shown: int) -> Table:
     assert part.received_HS is not None
     received = part.received_HS[place]
-    best = np.argsort(-received, kind="stable")[:n_shown]
+    best = by_size(received)[:n_shown]
     top = float(received[best[0]]) or 1.0
     rows = tuple(
         (int(at), context(tokens, int(at), _WIDE), float(received[at]), float(received[at] / top))

@@ -13,6 +13,7 @@ from attnviz.render.pooling import pool
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Heatmap, Label, Matrix
 from attnviz.render.text import number_writer
+from attnviz.rounding import by_size
 
 _MAX_CELLS = 12
 
@@ -46,7 +47,7 @@ def _panel_sentences(panel: Matrix, heatmap: Heatmap, screen: Screen) -> Iterato
     if not n_shown:
         yield "Every cell is masked."
         return
-    strongest = np.argsort(-strength, axis=None, kind="stable")[:n_shown]
+    strongest = by_size(strength, axis=None)[:n_shown]
     write = number_writer(values[~hidden], screen.precision)
     for place in strongest:
         row, column = (int(n) for n in np.unravel_index(place, values.shape))

@@ -12,6 +12,7 @@ from attnviz.render.overview import choice
 from attnviz.render.shapes import Column, Document, Label, Links, Table
 from attnviz.render.views.heatmap import plain_labels, title_of
 from attnviz.render.views.walk import headline
+from attnviz.rounding import by_size
 
 PER_QUERY = 5
 LEAST = 0.02
@@ -87,10 +88,10 @@ def strongest(weights: Array) -> tuple[tuple[int, int, float], ...]:
     ((0, 0, 0.9), (0, 1, 0.1))
     """
     n_columns = weights.shape[1]
-    top = np.argsort(-weights, axis=1, kind="stable")[:, : min(PER_QUERY, n_columns)]
+    top = by_size(weights, axis=1)[:, : min(PER_QUERY, n_columns)]
     rows = np.repeat(np.arange(len(weights)), top.shape[1])
     found = weights[rows, top.ravel()]
-    order = np.argsort(-found, kind="stable")[:MOST]
+    order = by_size(found)[:MOST]
     return tuple(
         (int(rows[n]), int(top.ravel()[n]), float(found[n])) for n in order if found[n] >= LEAST
     )

@@ -17,6 +17,7 @@ from attnviz.render.pooling import symmetric_limits
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Series, Shape, Table
 from attnviz.render.tokens import visible
 from attnviz.render.views.walk import headline
+from attnviz.rounding import by_size, largest
 
 _N_LARGEST = 12
 DATA_COLUMNS = (
@@ -53,7 +54,7 @@ def view(trace: Trace, *, queries: Sequence[int] = (), keys: Sequence[int] = ())
     for i in range(len(trace.layers)):
         for j in range(len(trace.heads)):
             weights = np.asarray(trace.stages["weights"][i, j, query])
-            key = keys[0] if keys else int(weights.argmax())
+            key = keys[0] if keys else largest(weights)
             shapes.extend(_pair(trace, i, j, query, key))
             rows.extend(_dimensions(trace, i, j, query, key))
     data = Table("neuron", DATA_COLUMNS, tuple(rows))
@@ -103,14 +104,14 @@ def _pair(trace: Trace, i: int, j: int, query: int, key: int) -> Iterator[Shape]
         "q·k",
         style="bar",
     )
-    largest = np.argsort(-np.abs(terms_E), kind="stable")[:_N_LARGEST]
+    strongest = by_size(np.abs(terms_E))[:_N_LARGEST]
     size = float(np.abs(terms_E).sum()) or 1.0
     yield Table(
-        f"the {len(largest)} largest of {len(terms_E)} dimensions",
+        f"the {len(strongest)} largest of {len(terms_E)} dimensions",
         (Column("dimension", "int"), Column("q"), Column("k"), Column("q·k"),
          Column("size", "bar"), Column("of all |q·k|", "percent")),
         tuple((int(e), float(q_E[e]), float(k_E[e]), float(terms_E[e]),
                float(abs(terms_E[e]) / np.abs(terms_E).max(initial=1e-300)),
                float(abs(terms_E[e]) / size))
-              for e in largest),
+              for e in strongest),
     )  # fmt: skip

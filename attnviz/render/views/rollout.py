@@ -16,6 +16,7 @@ from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shap
 from attnviz.render.tokens import visible
 from attnviz.render.views.heatmap import plain_labels
 from attnviz.render.views.walk import checks_line, headline
+from attnviz.rounding import by_size
 
 HEADS = "all"
 LAYERS = "all"
@@ -62,7 +63,7 @@ def view(trace: Trace, *, queries: Sequence[int] = ()) -> Document:
         )
     )
     shapes.append(Text((HONEST,), role="note"))
-    shapes.append(Text((checks_line(trace.checks),), role="check"))
+    shapes.append(Text((checks_line(trace),), role="check"))
     return Document(tuple(shapes), trace, "rollout", ("weights",), data=_data(trace, flow))
 
 
@@ -86,7 +87,7 @@ def view_rows(found: RolloutRows) -> Document:
 def _sources(
     tokens: Tokens, row: np.ndarray[tuple[int], np.dtype[np.float64]], query: int
 ) -> Table:
-    best = np.argsort(-row, kind="stable")[:N_SOURCES]
+    best = by_size(row)[:N_SOURCES]
     return Table(
         "what flowed into the last layer's token",
         (Column("#", "int"), Column("first layer", "label"), Column("share", "percent"),

@@ -6,8 +6,8 @@ the numbers (``core``) and how a table is drawn (``formats``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from attnviz.records import RunInfo, SourceInfo, Tokens, Trace
 from attnviz.render import overview
 from attnviz.render.formulas import STEPS, step_formula, vector_formula
 from attnviz.render.shapes import Column, Document, Label, Matrix, Shape, Table, Text
+from attnviz.rounding import bound, check_floors, largest
 
 SHOWN = ("tokens", "x", "q_projected", "q_normed", "q", "k_projected", "k_normed", "k", "v",
          "scores", "scaled", "bias", "capped", "masked", "weights", "output")  # fmt: skip
@@ -323,7 +324,7 @@ def _scale_comparison(trace: Trace, i: int, j: int, where: str) -> Table:
 
 def closing(trace: Trace) -> Iterator[Text]:
     """Yield the line of checks, and the plain sentences: where each query looks most."""
-    yield Text((checks_line(trace.checks),), role="check")
+    yield Text((checks_line(trace),), role="check")
     several = len(trace.layers) * len(trace.heads) > 1
     for i in range(len(trace.layers)):
         for j in range(len(trace.heads)):
@@ -332,19 +333,29 @@ def closing(trace: Trace) -> Iterator[Text]:
             yield from look_sentences(trace, i, j)
 
 
-def checks_line(checks: Mapping[str, float]) -> str:
-    """Say how far the numbers are from what must be true of them."""
-    parts = []
+def checks_line(result: Any) -> str:
+    """Say what was checked, each within a bound; files hold the exact differences.
+
+    Parameters
+    ----------
+    result
+        Anything with ``checks``, ``run``, ``source``, and ``keys`` where it is about one text.
+    """
     names = {
-        "row_sum_error": "rows sum to 1 within",
-        "loop_error": "matrix form = token-by-token loop within",
-        "parity": "equal to the model's own output within",
-        "verified_weights": "weights equal to the untouched model's within",
-        "verified_states": "final states within",
+        "row_sum_error": "rows sum to 1",
+        "loop_error": "matrix form = token-by-token loop",
+        "parity": "output = the model's own",
+        "verified_weights": "weights = the untouched model's",
+        "verified_states": "final states = the untouched model's",
     }
-    for key, words in names.items():
-        if key in checks:
-            parts.append(f"{words} {checks[key]:.1e}")
+    floors = check_floors(
+        result.run.dtype, n_keys=len(getattr(result, "keys", ())), d_k=result.source.d_k
+    )
+    parts = [
+        f"{words} (within {bound(result.checks[key], floors[key])})"
+        for key, words in names.items()
+        if key in result.checks
+    ]
     return "checks: " + " · ".join(parts)
 
 
@@ -362,7 +373,7 @@ def look_sentences(trace: Trace, i: int, j: int) -> Iterator[Text]:
                 )
             )
             continue
-        best = int(weights[row].argmax())
+        best = largest(weights[row])
         is_self = trace.key_tokens is None and best == row
         target = ("itself",) if is_self else ('"', Label(keys[best]), '"')
         yield Text(

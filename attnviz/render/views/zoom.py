@@ -16,6 +16,7 @@ from attnviz.records import Trace
 from attnviz.render import overview
 from attnviz.render.shapes import Column, Document, Label, Shape, Table, Text
 from attnviz.render.views import walk
+from attnviz.rounding import by_size
 
 _N_TERMS = 3
 
@@ -40,7 +41,7 @@ def view(trace: Trace, *, queries: Sequence[int]) -> Document:
         for j in range(len(trace.heads)):
             for query in queries:
                 shapes.extend(_follow(trace, i, j, query))
-    shapes.append(Text((walk.checks_line(trace.checks),), role="check"))
+    shapes.append(Text((walk.checks_line(trace),), role="check"))
     return Document(tuple(shapes), trace, title="zoom")
 
 
@@ -61,7 +62,7 @@ def _dot_products(trace: Trace, i: int, j: int, query: int, where: str) -> Table
     n_terms = min(_N_TERMS, len(q_E))
     rows = []
     for key in range(len(k_SE)):
-        largest = np.argsort(-np.abs(terms_SE[key]), kind="stable")[:n_terms]
+        largest = by_size(np.abs(terms_SE[key]))[:n_terms]
         cells = [f"{terms_SE[key, e]:+.3f} [{e}]" for e in largest]
         rest = float(terms_SE[key].sum() - terms_SE[key, largest].sum())
         total = float(trace.stages["scores"][i, j, query, key])

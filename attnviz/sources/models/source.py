@@ -19,6 +19,7 @@ import torch
 from attnviz.errors import InputError, UsageError
 from attnviz.records import LayerHeads, SourceInfo, Tokens
 from attnviz.registry import no_such_choice
+from attnviz.rounding import bound
 from attnviz.sources.models import cache, planning
 from attnviz.sources.models.capture import steps, tap
 from attnviz.sources.models.capture.interface import NAME, Record, capture
@@ -355,12 +356,13 @@ class TransformersSource:
             "interface": "read through the library's attention interface",
             "tap": "read off its eager attention",
         }[self.plan.route]
-        proof = self.plan.difference
+        proof, floor = self.plan.difference, planning.TOLERANCE[self.loaded.dtype]
         if proof is None:
             return (
-                f"{way}; final states differ by {self.plan.hidden_difference:.0e} in the self-check"
+                f"{way}; final states equal its own in the self-check "
+                f"(within {bound(self.plan.hidden_difference or 0.0, floor)})"
             )
-        return f"{way}; weights differ from its own by {proof:.0e} in the self-check"
+        return f"{way}; weights equal its own in the self-check (within {bound(proof, floor)})"
 
     def _notices(self) -> tuple[str, ...]:
         notices = [*self.loaded.notices, *self.tokenizer.notices]
