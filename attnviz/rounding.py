@@ -41,6 +41,17 @@ def bound(error: float, floor: float = 0.0) -> str:
     return f"1e{power}"
 
 
+def worse(*differences: float) -> float:
+    """Return the largest difference; NaN, which every comparison would pass by, is the worst of all.
+
+    Examples
+    --------
+    >>> worse(1.0, float("nan"), 2.0), worse(0.5, 0.25), worse()
+    (nan, 0.5, 0.0)
+    """
+    return max((0.0, *differences), key=lambda d: math.inf if d != d else d)
+
+
 def check_floors(dtype: str, *, n_keys: int, d_k: int) -> dict[str, float]:
     """Return what rounding alone may give for each check of a trace.
 

@@ -242,7 +242,7 @@ def gather(
         softcap=tuple(layer.softcap for layer in layers),
         stages=stages,
         visible=visible,
-        checks={**checks, **parity_of(narrowed, stages["output"])},
+        checks={**checks, **parity_of(source, narrowed, stages["output"])},
         x=x,
         key_tokens=key_tokens,
         sink_share=sink_share,

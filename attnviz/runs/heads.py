@@ -20,6 +20,7 @@ from attnviz.core.measures.intervals import average, bootstrap
 from attnviz.core.measures.patterns import PATTERNS, Facts, HeadReport, excess, score, stability
 from attnviz.errors import InputError, ResourceError, UsageError
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens
+from attnviz.rounding import worse
 from attnviz.runs.limits import DENSE_CELL_BYTES
 from attnviz.runs.opening import open_place
 from attnviz.runs.parity import parity_of
@@ -186,8 +187,8 @@ def _maps(
             raise UsageError("patterns are about self attention: queries and keys differ here")
         stages = trace_heads(heads)
         output = np.asarray(stages["output"], np.float64)
-        for name, worst in parity_of([(heads, range(heads.n_heads))], output[None]).items():
-            checks[name] = max(worst, checks.get(name, 0.0))
+        for name, worst in parity_of(source, [(heads, range(heads.n_heads))], output[None]).items():
+            checks[name] = worse(worst, checks.get(name, 0.0))
         weights = np.asarray(stages["weights"], np.float64)
         visible = np.asarray(stages["visible"], bool)
         if sinks is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from attnviz import __version__
 from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, RunInfo, Tokens
+from attnviz.rounding import worse
 from attnviz.runs import choosing, explain
 from attnviz.runs.opening import Origin, open_text
 from attnviz.runs.parity import parity_of, verify_model
@@ -100,8 +101,8 @@ def collect(
         if changed.own_output is not None and cells <= PARITY_MAX_CELLS:
             layer, places = choosing.narrow(changed, heads)
             output = computing.trace_heads(layer)["output"][list(places)]
-            worst = parity_of([(layer, places)], output[None])["parity"]
-            checks["parity"] = max(worst, checks.get("parity", 0.0))
+            worst = parity_of(source, [(layer, places)], output[None])["parity"]
+            checks["parity"] = worse(worst, checks.get("parity", 0.0))
         return changed
 
     stack = gather_stack(

@@ -13,16 +13,23 @@ import numpy as np
 
 from attnviz.errors import CheckFailed, UsageError
 from attnviz.records import Array, LayerHeads
+from attnviz.rounding import worse
 from attnviz.runs.opening import Opened
+from attnviz.sources import Source
+
+TOLERANCE = 1e-5
+"""Of a source that does not say its own, relative to the largest number above 1."""
 
 
 def parity_of(
-    narrowed: Sequence[tuple[LayerHeads, Sequence[int]]], output: Array
+    source: Source, narrowed: Sequence[tuple[LayerHeads, Sequence[int]]], output: Array
 ) -> dict[str, float]:
     """Return the largest difference from what the model itself computed per head.
 
     Parameters
     ----------
+    source
+        What the layers come from; it says how far they may be off.
     narrowed
         Layers with the places of the shown heads in them.
     output : (layers, heads, L, F)
@@ -39,8 +46,39 @@ def parity_of(
         own: Any = layer.own_output
         if not isinstance(own, np.ndarray):
             own = own.detach().to("cpu").double().numpy()
-        worst = max(worst, float(np.abs(own[list(places)] - ours).max(initial=0.0)))
+        own = own[list(places)]
+        check_equal(source, layer.layer, own, ours)
+        worst = worse(worst, float(np.abs(own - ours).max(initial=0.0)))
     return {"parity": worst}
+
+
+def check_equal(source: Source, layer: int, own: Array, ours: Array) -> None:
+    """Refuse an output that is not the model's own: wrong numbers are never shown.
+
+    Parameters
+    ----------
+    own, ours : (heads, L, F)
+        What the model computed, and what follows from its q, k and v here.
+
+    Raises
+    ------
+    CheckFailed
+        They differ by more than the source's tolerance, relative to the largest number above 1, or
+        one of them is not finite.
+    """
+    tolerance = tolerance_of(source)
+    size = float(np.abs(own).max(initial=1.0))
+    differs = float(np.abs(own - ours).max(initial=0.0)) / size
+    if not differs <= tolerance:
+        raise CheckFailed(
+            f"layer {layer} of {source.info.name}: output not equal to the model's own; it differs by "
+            f"{differs:.1e} of the largest number, at most {tolerance:.0e} is allowed"
+        )
+
+
+def tolerance_of(source: Source) -> float:
+    """Return how far an output may be from the model's own: by the precision the model runs in."""
+    return float(getattr(source, "tolerance", TOLERANCE))
 
 
 def verify_model(opened: Opened) -> dict[str, float]:
@@ -67,12 +105,17 @@ def verify_model(opened: Opened) -> dict[str, float]:
     if not found.holds:
         listed = sorted(found.weights.items(), key=lambda pair: -pair[1])
         worst = [f"weights of layer {listed[0][0]} by {listed[0][1]:.1e}"] if listed else []
-        parts = " and ".join([*worst, f"final states by {found.hidden:.1e}"])
+        of_file = [f"parameters from the file's by {found.file:.1e}"] if found.file else []
+        parts = " and ".join([*worst, f"final states by {found.hidden:.1e}", *of_file])
         raise CheckFailed(
             f"{opened.source.info.name} differs from the model run untouched: {parts}; "
             f"at most {found.tolerance:.0e} is allowed"
         )
-    checks = {"verified_states": found.hidden, "tolerance": found.tolerance}
+    checks = {
+        "verified_states": found.hidden,
+        "verified_file": found.file,
+        "tolerance": found.tolerance,
+    }
     if found.weights:
-        checks["verified_weights"] = max(found.weights.values())
+        checks["verified_weights"] = worse(*found.weights.values())
     return checks

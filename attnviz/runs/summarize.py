@@ -18,6 +18,7 @@ from attnviz.core.stream.summary import FIGURES, LayerSummary, Rectangle, Summar
 from attnviz.errors import ResourceError, UsageError
 from attnviz.memory import compare
 from attnviz.records import LayerHeads, MaskRule, RunInfo, Span
+from attnviz.rounding import worse
 from attnviz.runs import explain
 from attnviz.runs.opening import Opened, Origin, open_text
 from attnviz.runs.parity import parity_of, verify_model
@@ -153,6 +154,7 @@ def summarize(
     checks = verify_model(asked.opened) if verify else {}
     from attnviz.core.stream.stream import stream
 
+    opened = asked.opened
     by_layer: list[LayerSummary] = []
     n_rows = len(asked.opened.queries) * len(asked.heads)
 
@@ -175,13 +177,14 @@ def summarize(
             part = replace(part, value_norms_HS=norms[0])
         if own is not None:
             assert part.output_HLF is not None
-            worst = parity_of([(changed, asked.heads)], part.output_HLF[None])["parity"]
-            checks["parity"] = max(worst, checks.get("parity", 0.0))
+            worst = parity_of(opened.source, [(changed, asked.heads)], part.output_HLF[None])[
+                "parity"
+            ]
+            checks["parity"] = worse(worst, checks.get("parity", 0.0))
             if "output" not in figures:
                 part = replace(part, output_HLF=None)
         by_layer.append(part)
 
-    opened = asked.opened
     opened.source.run(opened.tokens, asked.layers, consume)
     return Summary(
         tokens=opened.queries,

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from attnviz.core import reference
 from attnviz.masks import visible_block
 from attnviz.records import Array, LayerHeads
+from attnviz.rounding import worse
 
 Numbers = npt.NDArray[np.float64]
 BLOCK_CELLS = 1 << 22
@@ -120,7 +121,7 @@ def measure(
         if with_parity and heads.own_output is not None:
             z_HLF = weights_HLS @ _shared(heads.v, heads, xp)
             apart = abs(z_HLF - heads.own_output[:, rows[0] : rows[1]]).max()
-            sums.parity = max(sums.parity or 0.0, float(apart))
+            sums.parity = worse(sums.parity or 0.0, float(apart))
     return sums.finish()
 
 

@@ -16,13 +16,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from attnviz.core.measures.figures import Figures, measure
+from attnviz.errors import CheckFailed
 from attnviz.records import LayerHeads, Tokens
+from attnviz.runs.parity import tolerance_of
 from attnviz.sources import Source
 
 Place = Callable[[LayerHeads], LayerHeads]
 
 PACKED_TOKENS = 1024
 """Tokens of one packed pass on a CPU: beyond it nothing is gained, and caches are lost."""
+
+PACKED = 10
+"""Packed sums are cut differently: how many times the tolerance they may be off."""
 
 PADDED_TOKENS = 2048
 DEVICE_TOKENS = 16384
@@ -76,6 +81,7 @@ class Single:
         self, texts: Sequence[Tokens], *, n_links: int, with_parity: bool
     ) -> list[list[Figures]]:
         found: list[list[Figures]] = []
+        tolerance = tolerance_of(self._source)
         for tokens in texts:
             special = special_keys(self._source, tokens)
             own: list[Figures] = []
@@ -83,7 +89,7 @@ class Single:
             def consume(
                 heads: LayerHeads, special: Any = special, own: list[Figures] = own
             ) -> None:
-                own.append(_measure(self._place(heads), special, n_links, with_parity))
+                own.append(_measure(self._place(heads), special, n_links, with_parity, tolerance))
 
             self._source.run(tokens, self._layers, consume)
             found.append(own)
@@ -105,10 +111,13 @@ class Padded:
         self, texts: Sequence[Tokens], *, n_links: int, with_parity: bool
     ) -> list[list[Figures]]:
         special = [special_keys(self._source, tokens) for tokens in texts]
+        tolerance = tolerance_of(self._source)
         found: list[list[Figures]] = [[] for _ in texts]
 
         def consume(i: int, heads: LayerHeads) -> None:
-            found[i].append(_measure(self._place(heads), special[i], n_links, with_parity))
+            found[i].append(
+                _measure(self._place(heads), special[i], n_links, with_parity, tolerance)
+            )
 
         self._source.run_batch(texts, self._layers, consume)
         return found
@@ -129,12 +138,17 @@ class Packed:
         self, texts: Sequence[Tokens], *, n_links: int, with_parity: bool
     ) -> list[list[Figures]]:
         found: list[list[Figures]] = [[] for _ in texts]
+        tolerance = PACKED * tolerance_of(self._packer.source)
 
         def consume(places: Sequence[int], heads: LayerHeads) -> None:
             n_heads = heads.n_heads // len(places)
             special = np.array([texts[i].special for i in places])
             joined = _measure(
-                self._place(heads), np.repeat(special, n_heads, axis=0), n_links, with_parity
+                self._place(heads),
+                np.repeat(special, n_heads, axis=0),
+                n_links,
+                with_parity,
+                tolerance,
             )
             for i, figures in zip(places, split_figures(joined, len(places)), strict=True):
                 found[i].append(figures)
@@ -190,7 +204,17 @@ def split_figures(joined: Figures, n_texts: int) -> list[Figures]:
     ]
 
 
-def _measure(heads: LayerHeads, special_S: Any, n_links: int, with_parity: bool) -> Figures:
+def _measure(
+    heads: LayerHeads, special_S: Any, n_links: int, with_parity: bool, tolerance: float
+) -> Figures:
     if special_S.ndim == 1:
         special_S = np.repeat(special_S[None], heads.n_heads, axis=0)
-    return measure(heads, special_HS=special_S, n_links=n_links, with_parity=with_parity)
+    figures = measure(heads, special_HS=special_S, n_links=n_links, with_parity=with_parity)
+    if figures.parity is not None and heads.own_output is not None:
+        size = max(1.0, float(abs(heads.own_output).max()))
+        if not figures.parity <= tolerance * size:
+            raise CheckFailed(
+                f"layer {heads.layer}: output not equal to the model's own; it differs by "
+                f"{figures.parity / size:.1e} of the largest number, at most {tolerance:.0e} is allowed"
+            )
+    return figures

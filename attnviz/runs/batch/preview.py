@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from attnviz.rounding import worse
 from attnviz.runs.batch import shards
 from attnviz.runs.batch.engines.local import usable_cores
 from attnviz.runs.batch.inputs import open_inputs
@@ -135,7 +136,7 @@ def look_at(folder: str) -> dict[str, Any]:
         "n_texts": manifest["n_texts"],
         "n_shards": manifest["n_shards"],
         **found,
-        "parity": max(parities, default=None),
+        "parity": worse(*parities) if parities else None,
         "source": manifest["source"],
         "settings": {k: v for k, v in manifest["settings"].items() if v not in (None, [], "")},
     }

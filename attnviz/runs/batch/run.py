@@ -17,6 +17,7 @@ from typing import Any
 from attnviz import registry
 from attnviz.errors import InputError, UsageError
 from attnviz.registry import no_such_choice
+from attnviz.rounding import worse
 from attnviz.runs.batch.conditions import read_where
 from attnviz.runs.batch.engines import Engine, Staffing
 from attnviz.runs.batch.inputs import Input, open_inputs
@@ -187,7 +188,7 @@ class _Tally:
         else:
             self.resumed += record.done + record.failed + record.skipped
         if record.parity is not None:
-            self.parity = max(record.parity, self.parity or 0.0)
+            self.parity = worse(record.parity, self.parity or 0.0)
 
     @property
     def texts(self) -> int:

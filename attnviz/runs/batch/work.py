@@ -23,6 +23,7 @@ from attnviz.core.measures.figures import Figures
 from attnviz.errors import AttnvizError, InputError, UsageError
 from attnviz.memory import is_exhausted
 from attnviz.records import LayerHeads, RunInfo, Tokens, Trace
+from attnviz.rounding import worse
 from attnviz.runs import explain
 from attnviz.runs.batch.conditions import read_where
 from attnviz.runs.batch.forward import Passes, choose_passes
@@ -204,7 +205,7 @@ class Worker:
             for (row, _), figures in zip(group, measured, strict=True):
                 found[row.number] = figures
                 own = [f.parity for f in figures if f.parity is not None]
-                parity = max([*own, *([] if parity is None else [parity])], default=None)
+                parity = worse(*own, parity or 0.0) if own else parity
         return found, parity
 
     def _cut(self, text: str) -> Tokens:

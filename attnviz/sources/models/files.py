@@ -111,6 +111,11 @@ def find_model(path: str | os.PathLike[str]) -> ModelFiles:
         raise InputError(
             f"{given.resolve().name} has no config.json, so it is not a model folder{hint}"
         )
+    if (folder / "adapter_config.json").is_file():
+        raise InputError(
+            f"{name} holds an adapter (adapter_config.json) beside or instead of a model: merge it into "
+            "the weights first (merge_and_unload of peft), and give that folder"
+        )
     return ModelFiles(folder, _weight_files(folder), "safetensors", name)
 
 
@@ -131,7 +136,8 @@ def _snapshot(folder: Path) -> tuple[Path, str]:
         (place for place in (inside, *inside.parents[:2]) if place.name.startswith("models--")),
         None,
     )
-    name = repo.name.removeprefix("models--").replace("--", "/") if repo else inside.name
+    named = folder.name if folder.name not in ("", "..") else inside.name  # a link keeps its name
+    name = repo.name.removeprefix("models--").replace("--", "/") if repo else named
     if (folder / "config.json").exists() or repo is None or repo not in (inside, inside.parent):
         return folder, name
     revisions = sorted(place for place in (repo / "snapshots").glob("*") if place.is_dir())
@@ -148,6 +154,8 @@ def _snapshot(folder: Path) -> tuple[Path, str]:
 
 
 def _weight_files(folder: Path) -> tuple[Path, ...]:
+    if (folder / "model.safetensors").is_file():  # the library takes it, whatever an index says
+        return (_inside(folder, "model.safetensors"),)
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         entries = read_json(index).get("weight_map")
@@ -158,8 +166,6 @@ def _weight_files(folder: Path) -> tuple[Path, ...]:
             if not re.fullmatch(r"[\w][\w.-]*\.safetensors", name):
                 raise InputError(f"{index.name} names the shard {name!r}: only plain file names")
         return tuple(_inside(folder, name) for name in names)
-    if (folder / "model.safetensors").is_file():
-        return (_inside(folder, "model.safetensors"),)
     others = sorted(
         f.name for ending in ("*.safetensors", "*.bin", "*.pt*") for f in folder.glob(ending)
     )

@@ -1,26 +1,32 @@
 """Turn a GGUF file into a model folder once, in the local cache, keyed by the file's hash.
 
-What lives here: the conversion by the library's own reader, and the space check. What does not:
-reading GGUF (``gguf``); opening the folder, which is then a model like any other (``loading``).
+Every setting and tensor is placed by our own table (``gguf_meaning``): the library's conversion
+drops rope scaling, biases and softcaps, and draws random numbers for tensors that are missing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from attnviz.errors import InputError, ResourceError
 from attnviz.sources.models.cache import cache_folder, new_folder, sha256_of
 from attnviz.sources.models.gguf import Gguf, read_gguf
+from attnviz.sources.models.gguf_meaning import config_of, parameters_of, read_parameter
+from attnviz.sources.models.gguf_words import split_as_trained
 from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.library import load_transformers, require, version_of
 
 _FLOAT_BYTES = 4
+_MEANING = 2
+"""Raised with every change of what a file is taken to mean: older conversions are made anew."""
 _LEAST_LIMIT = 1024
 _SIZE = re.compile(r"(?<!context_)(?<!temperature_)length$|count$|size$|rank$")
 _REQUIRED = ("block_count", "embedding_length", "feed_forward_length", "attention.head_count")
@@ -50,13 +56,13 @@ def converted(path: Path, *, notify: Callable[[str], None] = lambda _: None) -> 
 
     Notes
     -----
-    The first time 10 to 40 seconds for 135 M parameters, all of it in the library; afterwards
+    The first time some seconds for 135 M parameters, most of it the library's tokenizer; afterwards
     nothing. The folder holds float32 weights: 4 bytes a parameter.
     """
     require("transformers", "accelerate", "gguf")
     file = read_gguf(path)
     version = version_of("transformers")
-    target = cache_folder() / "gguf" / f"{sha256_of(path)}-{version}"
+    target = cache_folder() / "gguf" / f"{sha256_of(path)}-{version}-{_MEANING}"
     if (target / "config.json").is_file():
         return target
     check_sizes(file)
@@ -64,7 +70,8 @@ def converted(path: Path, *, notify: Callable[[str], None] = lambda _: None) -> 
     notify(f"converting {path.name} once (later runs skip this) into {target.parent}")
     try:
         with new_folder(target) as folder:
-            _convert(path, folder)
+            write_model(file, folder)
+            _write_tokenizer(file, folder)
     except OSError as fault:
         raise ResourceError(
             f"cannot write the converted model: {fault.strerror or fault}"
@@ -72,30 +79,55 @@ def converted(path: Path, *, notify: Callable[[str], None] = lambda _: None) -> 
     return target
 
 
-def _convert(path: Path, folder: Path) -> None:
-    transformers = load_transformers()
-    where = {"local_files_only": True, "trust_remote_code": False, "gguf_file": path.name}
+def write_model(file: Gguf, folder: Path) -> None:
+    """Write config and weights of the library's model into a folder.
 
-    def make_model() -> None:
-        kind = transformers.AutoModelForCausalLM
-        try:
-            model = kind.from_pretrained(str(path.parent), **where)
-        except ValueError:
-            model = transformers.AutoModel.from_pretrained(str(path.parent), **where)
-        with contextlib.suppress(AttributeError):
-            del model.config.quantization_config
-        model.hf_quantizer = None
-        model.save_pretrained(str(folder))
+    Raises
+    ------
+    InputError
+        A key or tensor that is missing, or whose meaning is not known.
+    """
+    config, parameters = config_of(file), list(parameters_of(file))
+    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    _write_weights(file, parameters, folder / "model.safetensors")
+
+
+def _write_tokenizer(file: Gguf, folder: Path) -> None:
+    transformers = load_transformers()
+    path = file.path
 
     def make_tokenizer() -> None:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(path.parent), **where)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            str(path.parent), local_files_only=True, trust_remote_code=False, gguf_file=path.name
+        )
+        split_as_trained(tokenizer, file)
         tokenizer.save_pretrained(str(folder))
 
     with contextlib.redirect_stderr(io.StringIO()):  # the library's progress bars
-        guard(f"the model in {path.name}", make_model)
         guard(f"the tokenizer in {path.name}", make_tokenizer, hush=True)
-    if not any(folder.glob("*.safetensors")):
-        raise InputError(f"{path.name} gave no weights")
+
+
+def _write_weights(
+    file: Gguf, parameters: Sequence[tuple[str, tuple[int, ...], str]], target: Path
+) -> None:
+    """Write parameters as float32 safetensors, one in memory at a time."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    reached = 0
+    for name, shape, _ in parameters:
+        end = reached + _FLOAT_BYTES * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [reached, end]}
+        reached = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with target.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for name, shape, tensor in parameters:
+            values = read_parameter(file, name, shape, tensor)
+            if values.shape != shape:
+                raise InputError(
+                    f"{file.path.name}: {tensor} has the shape {values.shape}, not {shape}"
+                )
+            stream.write(values.astype("<f4", copy=False).tobytes())
 
 
 def check_sizes(file: Gguf) -> None:

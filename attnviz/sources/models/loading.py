@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -176,9 +176,13 @@ def load(files: ModelFiles, *, device: torch.device, dtype: str) -> Loaded:
     config = guard(
         f"the config of {name}",
         lambda: transformers.AutoConfig.from_pretrained(
-            str(files.folder), local_files_only=True, trust_remote_code=False
+            str(files.folder),
+            local_files_only=True,
+            trust_remote_code=False,
         ),
     )
+    config._attn_implementation = "eager"  # whatever the file names: flash and flex are not at hand
+    _check_takes_text(name, config)
     notices = _mend_window(name, config)
     kind = _choose_class(transformers, raw)
     check_size(name, lambda: _skeleton(kind, config), held, DTYPES[dtype])
@@ -202,25 +206,44 @@ def load(files: ModelFiles, *, device: torch.device, dtype: str) -> Loaded:
         if not is_exhausted(fault):
             raise
         raise ResourceError(f"{name} does not fit into the memory of {device}") from fault
+    check_accounted(name, report["unexpected_keys"], count_layers(config, "self", 0))
     missing = [key for key in report["missing_keys"] if not any(p in key for p in _UNUSED_PARTS)]
     if missing:
         raise InputError(
             f"{name} lacks {len(missing)} tensors of its architecture, first {missing[0][:80]!r}: "
             "random numbers in their place would be shown as the model's"
         )
+    check_finite(name, model)
     return replace(wrap(model, config=config, dtype=dtype, device=device), notices=notices)
+
+
+def check_finite(name: str, model: Any) -> None:
+    """Refuse weights that hold NaN or infinity: whatever is computed from them says nothing.
+
+    Raises
+    ------
+    InputError
+        Names the first such tensor.
+    """
+    for part, values in model.named_parameters():
+        if values.is_floating_point() and not bool(torch.isfinite(values.float().sum())):
+            bad = int((~torch.isfinite(values)).sum())
+            if bad:
+                raise InputError(
+                    f"{name}: the tensor {part[:80]} holds {bad} numbers that are NaN or infinite"
+                )
 
 
 def wrap(model: Any, *, config: Any = None, dtype: str = "float32", device: Any = "cpu") -> Loaded:
     """Make a built model ready to run: pick the part of it that reads text."""
     config = model.config if config is None else config
     body = model
-    if not getattr(config, "is_encoder_decoder", False):
+    if not getattr(config, "is_encoder_decoder", False) or not _is_pair(model):
         body = getattr(model, "base_model", model)
         if hasattr(config, "vision_config") and hasattr(body, "text_model"):
             body = body.text_model
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    is_pair = bool(getattr(config, "is_encoder_decoder", False))
+    is_pair = bool(getattr(config, "is_encoder_decoder", False)) and _is_pair(model)
     return Loaded(model, body, config if is_pair else text, dtype, torch.device(device), is_pair)
 
 
@@ -243,12 +266,74 @@ def _choose_class(transformers: Any, config: dict[str, Any]) -> Any:
         return transformers.AutoModelForCausalLM
     if wanted in set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values()):
         return transformers.AutoModelForSeq2SeqLM
+    if wanted.endswith(_ENCODERS) and isinstance(getattr(transformers, wanted, None), type):
+        return getattr(transformers, wanted)  # an encoder alone, where AutoModel would build both
     return transformers.AutoModel
 
 
+_ENCODERS = ("EncoderModel", "QuestionEncoder", "ContextEncoder")
+
+
 def _skeleton(kind: Any, config: Any) -> Any:
+    make = getattr(kind, "from_config", None) or kind._from_config
     with torch.device("meta"):
-        return kind.from_config(config)
+        return make(config)
+
+
+def _check_takes_text(name: str, config: Any) -> None:
+    """Refuse a model of images or sound, in words that say so."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    if getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None):
+        return
+    kind = type(config).__name__.removesuffix("Config")
+    takes = (
+        "images" if hasattr(config, "image_size") or hasattr(config, "patch_size") else "no text"
+    )
+    takes = (
+        "sound" if any(hasattr(config, n) for n in ("num_mel_bins", "feat_extract_norm")) else takes
+    )
+    raise InputError(
+        f"{name} ({kind}) takes {takes}: it has no vocabulary; give a model that reads text"
+    )
+
+
+_HEADS = re.compile(
+    r"(^|\.)(pooler|lm_head|cls|classifier|score|qa_outputs|final_logits_bias|generator_\w+"
+    r"|discriminator_\w+|position_ids|rotary_emb\.\w+|(?:attn|attention)\.(?:masked_)?bias"
+    r"|mtp\w*|visual|vision\w*|audio\w*|multi_modal\w*|mm_\w+|logit_scale|text_projection"
+    r"|vocab_\w+|mlm_\w+|lm_loss|logits_proj|sop_classifier|predictions|summary|proj_out"
+    r"|linear_layer|embed_out|projector|value_head|v_head|reward_head)(\.|$)"
+)
+"""Parts that stand behind or beside the text's attention, and buffers that are computed."""
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d+)\.")
+
+
+def check_accounted(name: str, unexpected: Iterable[str], n_layers: int) -> None:
+    """Refuse tensors that the config's model does not ask for, unless attention does not need them.
+
+    A bias, a norm, a scale or an adapter that stays in the file would change attention unseen.
+
+    Raises
+    ------
+    InputError
+        Names the first of them.
+    """
+    left = []
+    for key in sorted(unexpected):
+        layer = _LAYER.search(key)
+        is_beyond = layer is not None and n_layers and int(layer[1]) >= n_layers
+        if not (_HEADS.search(key) or is_beyond):
+            left.append(key)
+    if left:
+        raise InputError(
+            f"{name} holds {len(left)} tensors that its config does not ask for, first "
+            f"{left[0][:80]!r}: attention without them would not be the model's; mend config.json, "
+            "or merge adapters and scales into the weights"
+        )
+
+
+def _is_pair(model: Any) -> bool:
+    return "decoder_input_ids" in inspect.signature(model.forward).parameters
 
 
 def check_files(files: ModelFiles) -> tuple[dict[str, Any], int]:

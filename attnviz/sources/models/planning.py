@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from attnviz.errors import InputError
+from attnviz.rounding import worse
 from attnviz.sources.models.capture.interface import NAME, Record, capture, formula_rows, register
 from attnviz.sources.models.capture.lazy_bias import lazy_position_bias
 from attnviz.sources.models.capture.tap import tap
@@ -233,11 +234,11 @@ def _compare(
                 return fault, None
             if record.sinks is not None and float((weights.sum(-1) - 1).abs().max()) < 1e-3:
                 ours = ours / ours.sum(-1, keepdim=True)  # reported without the sink's share
-            worst = max(worst, float((ours - weights.to(ours.dtype)).abs().max()))
+            worst = worse(worst, float((ours - weights.to(ours.dtype)).abs().max()))
             if record.output is not None:
                 away = float((output - record.output).abs().max())
                 size = max(1.0, float(record.output.abs().max()))
-                worst = max(worst, away / size)
+                worst = worse(worst, away / size)
     if not worst <= TOLERANCE[dtype]:
         return f"its own eager weights differ from the recomputed ones by {worst:.1e}", worst
     return None, worst

@@ -135,6 +135,11 @@ class TransformersSource:
         """Numbers of the layers that have attention of this kind; not all of a hybrid's do."""
         return tuple(sorted(self.plan.of(self.which)))
 
+    @property
+    def tolerance(self) -> float:
+        """How far an output may be from the model's own, relative to the largest number above 1."""
+        return planning.TOLERANCE[self.loaded.dtype]
+
     @cached_property
     def info(self) -> SourceInfo:
         """Name, sizes, hashes and how the model is read."""

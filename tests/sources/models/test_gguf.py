@@ -154,7 +154,7 @@ def test_settings_beyond_the_tensors_are_refused_before_a_model_is_made(
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(gguf_convert, "require", lambda *_: None)
-    monkeypatch.setattr(gguf_convert, "_convert", lambda *_: pytest.fail("a model was made"))
+    monkeypatch.setattr(gguf_convert, "write_model", lambda *_: pytest.fail("a model was made"))
     sound = {"block_count": 1, "embedding_length": 32, "context_length": 1 << 20,
              "attention.head_count": 4}  # fmt: skip
     keys = [("general.architecture", 8, text("llama"))]

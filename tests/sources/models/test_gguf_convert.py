@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 from test_cards import number, words
 from test_gguf import array, gguf, text
 
@@ -21,60 +22,45 @@ from attnviz.sources.models.gguf import read_gguf
 class FakeLibrary:
     """As much of transformers as a conversion uses."""
 
-    def __init__(self, *, refuses: bool = False, writes: bool = True) -> None:
+    def __init__(self) -> None:
         self.asked: list[Any] = []
-        kind = SimpleNamespace(from_pretrained=self._model)
-        causal = SimpleNamespace(from_pretrained=self._refuse if refuses else self._model)
-        self.AutoModel, self.AutoModelForCausalLM = kind, causal
         self.AutoTokenizer = SimpleNamespace(from_pretrained=self._tokenizer)
-        self.writes = writes
-
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise ValueError("no causal model")
-
-    def _model(self, place: str, **named: Any) -> Any:
-        sys.stderr.write("progress bar")
-        self.asked.append((place, named))
-        model = SimpleNamespace(config=SimpleNamespace(quantization_config=1))
-
-        def save(folder: str) -> None:
-            assert not hasattr(model.config, "quantization_config")
-            assert model.hf_quantizer is None
-            (Path(folder) / "config.json").write_text("{}")
-            if self.writes:
-                (Path(folder) / "model.safetensors").write_bytes(b"x")
-
-        model.save_pretrained = save
-        return model
 
     def _tokenizer(self, place: str, **named: Any) -> Any:
         self.asked.append((place, named))
+        sys.stderr.write("progress bar")
         os.write(2, b"panicked")
         return SimpleNamespace(save_pretrained=lambda folder: (Path(folder) / "tokenizer.json").write_text("{}"))  # fmt: skip
 
 
-@pytest.mark.parametrize("refuses", [False, True])
+def write_small(path: Path) -> Path:
+    """Write a file that the bounded reader takes, and nothing else."""
+    path.write_bytes(gguf([], [("t", (1000,), 0, bytes(4000))]))
+    return path
+
+
 def test_a_gguf_is_converted_once_offline_and_quietly(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    refuses: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     required: list[str] = []
     monkeypatch.setattr(gguf_convert, "require", lambda *names: required.extend(names))
-    fake = FakeLibrary(refuses=refuses)
+    fake = FakeLibrary()
     monkeypatch.setattr(gguf_convert, "load_transformers", lambda: fake)
-    path = tmp_path / "a.gguf"
-    path.write_bytes(gguf([], [("t", (4,), 0, bytes(16))]))
+    monkeypatch.setattr(gguf_convert, "split_as_trained", lambda tokenizer, file: None)
+    monkeypatch.setattr(gguf_convert, "config_of", lambda file: {"model_type": "llama"})
+    monkeypatch.setattr(gguf_convert, "parameters_of", lambda file: [("a.weight", (1000,), "t")])
+    monkeypatch.setattr(gguf_convert, "read_parameter", lambda file, *_: file.read("t"))
+    path = write_small(tmp_path / "a.gguf")
     told: list[str] = []
     made = gguf_convert.converted(path, notify=told.append)
     assert sorted(os.listdir(made)) == ["config.json", "model.safetensors", "tokenizer.json"]
-    assert made.name.endswith(f"-{library.version_of('transformers')}")
+    assert load_file(made / "model.safetensors")["a.weight"].shape == (1000,)
+    assert library.version_of("transformers") in made.name
     assert required == ["transformers", "accelerate", "gguf"]
     assert told == [f"converting a.gguf once (later runs skip this) into {made.parent}"]
     wanted = {"local_files_only": True, "trust_remote_code": False, "gguf_file": "a.gguf"}
-    assert fake.asked == [(str(tmp_path), wanted)] * 2
+    assert fake.asked == [(str(tmp_path), wanted)]
     assert gguf_convert.converted(path, notify=told.append) == made
     assert len(told) == 1
     assert capfd.readouterr().err == ""
@@ -85,16 +71,14 @@ def test_a_conversion_that_fails_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr(gguf_convert, "require", lambda *_: None)
-    path = tmp_path / "a.gguf"
-    path.write_bytes(gguf([], [("t", (1000,), 0, bytes(4000))]))
-    monkeypatch.setattr(gguf_convert, "load_transformers", lambda: FakeLibrary(writes=False))
-    with pytest.raises(InputError, match=r"a\.gguf gave no weights"):
+    path = write_small(tmp_path / "a.gguf")
+    with pytest.raises(InputError, match=r"is of the architecture ''"):
         gguf_convert.converted(path)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(gguf_convert, "_convert", full)
+    monkeypatch.setattr(gguf_convert, "write_model", full)
     with pytest.raises(ResourceError, match="cannot write the converted model: No space left"):
         gguf_convert.converted(path)
     assert os.listdir(tmp_path / "xdg" / "attnviz" / "gguf") == []

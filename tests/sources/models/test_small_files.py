@@ -187,6 +187,7 @@ def test_headers_at_their_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_folder_without_or_with_a_bad_index(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "tiny")
     assert find_model(folder).size_bytes == (folder / "model.safetensors").stat().st_size
+    (folder / "model.safetensors").rename(folder / "one.safetensors")
     index = folder / "model.safetensors.index.json"
     for text in ("{}", '{"weight_map": []}', '{"weight_map": {}}'):
         index.write_text(text)
@@ -201,13 +202,11 @@ def test_a_folder_without_or_with_a_bad_index(tmp_path: Path) -> None:
     ):
         index.write_text(json.dumps({"weight_map": {"x": name}}))
         assert "only plain file names" in refusal(lambda: find_model(folder))
-    index.write_text(
-        json.dumps({"weight_map": {"x": "model.safetensors", "y": "model.safetensors"}})
-    )
-    assert [path.name for path in find_model(folder).weights] == ["model.safetensors"]
-    assert find_model(folder).sha256() == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()  # fmt: skip
+    index.write_text(json.dumps({"weight_map": {"x": "one.safetensors", "y": "one.safetensors"}}))
+    assert [path.name for path in find_model(folder).weights] == ["one.safetensors"]
+    assert find_model(folder).sha256() == hashlib.sha256((folder / "one.safetensors").read_bytes()).hexdigest()  # fmt: skip
     index.unlink()
-    (folder / "model.safetensors").unlink()
+    (folder / "one.safetensors").unlink()
     assert "it holds no weights" in refusal(lambda: find_model(folder))
     for name in ("e.bin", "d.pt", "c.bin", "b.pth", "a.safetensors"):
         (folder / name).write_bytes(b"x")

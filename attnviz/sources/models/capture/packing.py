@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from attnviz.records import LayerHeads, MaskRule, Tokens
+from attnviz.rounding import worse
 from attnviz.sources.models import planning
 from attnviz.sources.models.capture.interface import (
     Record,
@@ -200,7 +201,7 @@ def _compare(
                 rows = slice(at * len(theirs), (at + 1) * len(theirs))
                 ours = getattr(joined, name)[rows]
                 size = float(theirs.abs().max()) or 1.0
-                worst = max(worst, float((ours - theirs).abs().max()) / size)
+                worst = worse(worst, float((ours - theirs).abs().max()) / size)
             if own.scale != joined.scale or own.softcap != joined.softcap:
                 raise NotPackable
 
