@@ -509,8 +509,9 @@ def parameters_of(file: Gguf) -> Iterator[tuple[str, tuple[int, ...], str]]:
         if match[2] == "ffn_gate_inp_shexp":
             shape = (1, *shape)
         if "*" in target:
+            before, after = target.split("*")
             for expert in range(shape[0]):
-                yield target.replace("*", str(expert)), shape[1:], name
+                yield f"{before}{expert}{after}", shape[1:], name
             continue
         seen.add(target)
         yield target, shape, name
