@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -16,17 +16,17 @@ from attnviz import __version__
 from attnviz.core import reference
 from attnviz.core.measures.flow import value_norms
 from attnviz.errors import UsageError
-from attnviz.masks import window_reach
 from attnviz.records import Array, LayerHeads, RunInfo, Tokens, Trace
 from attnviz.runs import choosing
 from attnviz.runs import pool_words as pooled
 from attnviz.runs.computing import Computing as Computing
 from attnviz.runs.computing import choose_core as choose_core
 from attnviz.runs.limits import check_dense_size
-from attnviz.runs.opening import Origin, open_text
+from attnviz.runs.opening import Origin, notices_of, open_text
 from attnviz.runs.opening import open_source as open_source
 from attnviz.runs.parity import parity_of, verify_model
-from attnviz.runs.request import find_tokens, parse_scale
+from attnviz.runs.request import find_tokens
+from attnviz.runs.what_if import NO_CHANGE, WhatIf
 from attnviz.sources import Source
 
 LOOP_MAX_CELLS = 1 << 16
@@ -107,7 +107,7 @@ def explain(
     (1, 1, 6, 6)
     """
     opened = open_text(text, layer=layer, **origin)
-    factor = parse_scale(scale)
+    what_if = WhatIf.read(causal, window, scale)
     asked = _find_asked(opened.queries, token, words=words)
     proof = verify_model(opened) if verify else {}
     chosen = choosing.choose(opened, layer=layer, head=head, query=asked, words=words)
@@ -117,17 +117,16 @@ def explain(
     if len(found) != len(chosen.layers):
         found = []
         opened.source.run(opened.tokens, chosen.layers, found.append)
-    changed = [override(h, causal=causal, window=window, scale=factor) for h in found]
     trace = gather(
         opened.source,
         opened.queries,
-        changed,
+        found,
         chosen.heads,
         opened.computing,
         key_tokens=opened.key_tokens,
+        what_if=what_if,
     )
     trace = replace(trace, checks={**trace.checks, **proof})
-    trace = note_overrides(trace, found[0], causal=causal, window=window, scale=factor)
     if head == "mean":
         trace = average_heads(trace)
     trace = pooled.pool_words(trace) if words else trace
@@ -144,52 +143,6 @@ def _find_asked(tokens: Tokens, token: str | Sequence[str] | None, *, words: boo
     return find_tokens(pooled.join_tokens(tokens, pooled.group_words(tokens)), wanted)[0]
 
 
-def override(
-    heads: LayerHeads, *, causal: bool | None, window: int | None, scale: float | None
-) -> LayerHeads:
-    """Return the layer with the user's what-if in place of the source's own rule."""
-    visible = heads.visible
-    if causal is not None:
-        visible = replace(visible, causal=causal)
-    if window:
-        window_reach(window, causal=visible.causal)
-        visible = replace(visible, window=window)
-    if visible is heads.visible and scale is None:
-        return heads
-    return replace(
-        heads,
-        visible=visible,
-        scale=heads.scale if scale is None else scale,
-        own_output=None,  # what the source itself computed is another question's answer
-    )
-
-
-def note_overrides(
-    trace: Trace, own: LayerHeads, *, causal: bool | None, window: int | None, scale: float | None
-) -> Trace:
-    """Write down what was overridden, for the screen and for every file."""
-    notes: dict[str, Any] = {}
-    if causal is not None:
-        notes["causal"] = causal
-    if window:
-        notes["window"] = window
-    if scale is not None:
-        notes["scale"] = scale
-        notes["source_scale"] = own.scale
-    if notes and trace.source.kind == "model":
-        told = "what if: q, k and v are the model's own, what follows from them here is not"
-        trace = replace(trace, notices=(*trace.notices, told))
-    is_causal = own.visible.causal if causal is None else causal
-    rules = ["causal: no key after the query"] if is_causal else []
-    if window or own.visible.window:
-        rules.append(f"window: {window or own.visible.window} keys, itself included")
-    if own.visible.chunk:
-        rules.append(f"chunks of {own.visible.chunk}: a query sees its own")
-    if rules:
-        notes["mask"] = ", ".join(rules)
-    return replace(trace, run=replace(trace.run, overrides=notes))
-
-
 def gather(
     source: Source,
     tokens: Tokens,
@@ -198,6 +151,7 @@ def gather(
     computing: Computing,
     *,
     key_tokens: Tokens | None = None,
+    what_if: WhatIf = NO_CHANGE,
 ) -> Trace:
     """Compute every stage of the chosen heads and put them into one record with its checks.
 
@@ -209,8 +163,11 @@ def gather(
         As the source gave them, whole.
     heads
         Numbers of the heads to compute.
+    what_if
+        Changes of the source's rule.
     """
     _check_widths(layers)
+    own, layers = layers[0], [what_if.apply(layer) for layer in layers]
     narrowed = [choosing.narrow(layer, heads) for layer in layers]
     computed = [computing.trace_heads(layer) for layer, _ in narrowed]
     places = [list(place) for _, place in narrowed]
@@ -235,7 +192,13 @@ def gather(
     return Trace(
         tokens=tokens,
         source=source.info,
-        run=RunInfo(__version__, computing.device, computing.dtype, computing.core),
+        run=RunInfo(
+            __version__,
+            computing.device,
+            computing.dtype,
+            computing.core,
+            what_if.overrides(own),
+        ),
         layers=tuple(layer.layer for layer in layers),
         heads=heads,
         scale=tuple(float(layer.scale) for layer in layers),
@@ -249,9 +212,9 @@ def gather(
         rows_without_keys=blind,
         notices=(
             *source.info.notices,
-            *tokens.notices,
-            *(key_tokens.notices if key_tokens is not None else ()),
+            *notices_of(tokens, key_tokens),
             *_blind_notice(blind, tokens),
+            *what_if.notices(source.info),
         ),
         inputs=_inputs(layers, heads),
         value_norms=norms_of(layers, heads),

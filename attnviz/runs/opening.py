@@ -236,3 +236,8 @@ def open_place(
 def open_text(text: str, *, layer: str | int | None = None, **origin: Unpack[Origin]) -> Opened:
     """Open a layer's weights or a model (``open_place``), and cut a text with its tokenizer."""
     return open_place(layer=layer, **origin, n_tokens=len(text) // 2).send(text)
+
+
+def notices_of(queries: Tokens, key_tokens: Tokens | None) -> tuple[str, ...]:
+    """Return what was lost where the texts along the two axes were cut into tokens."""
+    return (*queries.notices, *(() if key_tokens is None else key_tokens.notices))

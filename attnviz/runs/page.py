@@ -17,9 +17,10 @@ from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, RunInfo, Tokens
 from attnviz.rounding import worse
 from attnviz.runs import choosing, explain
-from attnviz.runs.opening import Origin, open_text
+from attnviz.runs.opening import Origin, notices_of, open_text
 from attnviz.runs.parity import parity_of, verify_model
-from attnviz.runs.request import choose_heads, choose_layers, parse_scale
+from attnviz.runs.request import choose_heads, choose_layers
+from attnviz.runs.what_if import WhatIf
 from attnviz.sources import Source
 
 START_MAX_CELLS = 1 << 24
@@ -80,7 +81,7 @@ def collect(
         raise UsageError("a page shows q and k, and words have none: leave --words out")
     opened = open_text(text, layer=layer, **origin)
     source, computing = opened.source, opened.computing
-    factor = parse_scale(scale)
+    what_if = WhatIf.read(causal, window, scale)
     layers = opened.layers
     if opened.model is not None:
         layers = choose_layers(layer, layers, source.info.n_layers)
@@ -97,7 +98,7 @@ def collect(
 
     def change(found: LayerHeads) -> LayerHeads:
         own.append(replace(found, q=found.q[:0], k=found.k[:0], v=found.v[:0], x=None, bias=None))
-        changed = explain.override(found, causal=causal, window=window, scale=factor)
+        changed = what_if.apply(found)
         if changed.own_output is not None and cells <= PARITY_MAX_CELLS:
             layer, places = choosing.narrow(changed, heads)
             output = computing.trace_heads(layer)["output"][list(places)]
@@ -115,8 +116,9 @@ def collect(
         queries=opened.queries,
         key_tokens=opened.key_tokens,
     )
-    notes = _overrides(own[0], causal=causal, window=window, scale=factor)
-    return replace(stack, run=replace(stack.run, overrides=notes), checks=checks)
+    run = replace(stack.run, overrides=what_if.overrides(own[0]))
+    notices = (*stack.notices, *what_if.notices(source.info))
+    return replace(stack, run=run, checks=checks, notices=notices)
 
 
 def gather_stack(
@@ -165,7 +167,7 @@ def gather_stack(
         heads=tuple(heads),
         kv_heads=kv_heads,
         key_tokens=key_tokens,
-        notices=(*source.info.notices, *tokens.notices),
+        notices=(*source.info.notices, *notices_of(queries or tokens, key_tokens)),
         value_norms=tuple(norms) if len(norms) == len(kept) else (),
     )
 
@@ -239,20 +241,6 @@ def _pick_where(
         return _flags(where(*(torch.as_tensor(part, device=like.device) for part in index)))
 
     return asked
-
-
-def _overrides(
-    own: LayerHeads, *, causal: bool | None, window: int | None, scale: float | None
-) -> dict[str, Any]:
-    notes: dict[str, Any] = {}
-    if causal is not None:
-        notes["causal"] = causal
-    if window:
-        notes["window"] = window
-    if scale is not None:
-        notes["scale"] = scale
-        notes["source_scale"] = float(own.scale)
-    return notes
 
 
 def most_telling(stack: LayerStack, query: int | None) -> tuple[int, int] | None:

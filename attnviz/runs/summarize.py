@@ -20,9 +20,10 @@ from attnviz.memory import compare
 from attnviz.records import LayerHeads, MaskRule, RunInfo, Span
 from attnviz.rounding import worse
 from attnviz.runs import explain
-from attnviz.runs.opening import Opened, Origin, open_text
+from attnviz.runs.opening import Opened, Origin, notices_of, open_text
 from attnviz.runs.parity import parity_of, verify_model
-from attnviz.runs.request import choose_heads, choose_layers, parse_scale
+from attnviz.runs.request import choose_heads, choose_layers
+from attnviz.runs.what_if import WhatIf
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +72,7 @@ class _Asked:
     dtype: torch.dtype
     run: RunInfo
     rule: MaskRule
-    change: Callable[[LayerHeads], LayerHeads]
+    what_if: WhatIf
 
 
 def summarize(
@@ -156,10 +157,12 @@ def summarize(
 
     opened = asked.opened
     by_layer: list[LayerSummary] = []
+    overrides: dict[str, Any] = {}
     n_rows = len(asked.opened.queries) * len(asked.heads)
 
     def consume(found: LayerHeads) -> None:
-        changed = asked.change(found)
+        overrides.update(asked.what_if.overrides(found))
+        changed = asked.what_if.apply(found)
         own = changed.own_output
         part = stream(
             changed,
@@ -189,12 +192,12 @@ def summarize(
     return Summary(
         tokens=opened.queries,
         source=opened.source.info,
-        run=asked.run,
+        run=replace(asked.run, overrides=overrides),
         by_layer=tuple(by_layer),
         key_tokens=opened.key_tokens,
         checks=checks,
         notices=(
-            *_notices(opened),
+            *_notices(asked),
             *(notice for one in by_layer for notice in one.notices),
             *_blind_notice(by_layer),
         ),
@@ -228,9 +231,11 @@ def compute_rectangle(
     opened = asked.opened
     rows, keys = rows or (0, len(opened.queries)), keys or (0, len(opened.keys))
     by_layer: list[Any] = []
+    overrides: dict[str, Any] = {}
 
     def consume(found: LayerHeads) -> None:
-        changed = asked.change(found)
+        overrides.update(asked.what_if.overrides(found))
+        changed = asked.what_if.apply(found)
         where: dict[str, Any] = {"device": asked.device, "dtype": asked.dtype}
         by_layer.append(
             [rectangle(changed, head, rows=rows, keys=keys, **where) for head in asked.heads]
@@ -240,14 +245,14 @@ def compute_rectangle(
     return Rectangle(
         tokens=opened.queries,
         source=opened.source.info,
-        run=asked.run,
+        run=replace(asked.run, overrides=overrides),
         layers=asked.layers,
         heads=asked.heads,
         rows=rows,
         keys=keys,
         weights_AHRC=np.array(by_layer),
         key_tokens=opened.key_tokens,
-        notices=_notices(opened),
+        notices=_notices(asked),
     )
 
 
@@ -275,20 +280,18 @@ def _open(
     if notify is not None and len(text) > _SLOWLY_CUT:
         notify(f"cutting {len(text):,} characters into tokens")
     opened = open_text(text, layer=layer, **origin)
-    info, layers, factor = opened.source.info, opened.layers, parse_scale(scale)
+    info, layers, what_if = opened.source.info, opened.layers, WhatIf.read(causal, window, scale)
     if opened.model is not None:
         layers = choose_layers(layer, layers, info.n_layers)
-    given = {"causal": causal, "window": window or None, "scale": factor}
-    overrides = {name: value for name, value in given.items() if value is not None}
     return _Asked(
         opened=opened,
         layers=layers,
         heads=choose_heads("all" if head is None else head, info.n_heads),
         device=place,
         dtype=kind,
-        run=RunInfo(__version__, str(place), origin["dtype"], "stream", overrides),
+        run=RunInfo(__version__, str(place), origin["dtype"], "stream"),
         rule=MaskRule(causal=bool(causal), window=window or None),
-        change=lambda found: explain.override(found, causal=causal, window=window, scale=factor),
+        what_if=what_if,
     )
 
 
@@ -373,6 +376,8 @@ def _blind_notice(by_layer: Sequence[LayerSummary]) -> tuple[str, ...]:
     return (f"{n_blind:,} queries may look at no key, so their weights and output are 0",)
 
 
-def _notices(opened: Opened) -> tuple[str, ...]:
-    cut = () if opened.key_tokens is None else opened.key_tokens.notices
-    return (*opened.source.info.notices, *opened.queries.notices, *cut)
+def _notices(asked: _Asked) -> tuple[str, ...]:
+    opened = asked.opened
+    told = notices_of(opened.queries, opened.key_tokens)
+    source = opened.source.info
+    return (*source.notices, *told, *asked.what_if.notices(source))

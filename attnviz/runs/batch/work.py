@@ -22,7 +22,7 @@ import numpy as np
 from attnviz.core.measures.figures import Figures
 from attnviz.errors import AttnvizError, InputError, UsageError
 from attnviz.memory import is_exhausted
-from attnviz.records import LayerHeads, RunInfo, Tokens, Trace
+from attnviz.records import LayerHeads, Tokens, Trace
 from attnviz.rounding import worse
 from attnviz.runs import explain
 from attnviz.runs.batch.conditions import read_where
@@ -40,7 +40,8 @@ from attnviz.runs.batch.tables import (
 )
 from attnviz.runs.limits import check_dense_size
 from attnviz.runs.opening import open_place
-from attnviz.runs.request import choose_heads, choose_range, parse_scale
+from attnviz.runs.request import choose_heads, choose_range
+from attnviz.runs.what_if import WhatIf
 from attnviz.sources.text.tokenize import cut_text
 
 MAX_TOKENS = 8192
@@ -64,8 +65,9 @@ class Worker:
         self.condition = read_where(work.where)
         given = dict(work.source)
         layer, head = given.get("layer"), given.pop("head", None)
-        self._override = {name: given.pop(name, None) for name in ("causal", "window")}
-        self._override["scale"] = parse_scale(given.pop("scale", None))
+        self.what_if = WhatIf.read(
+            *(given.pop(name, None) for name in ("causal", "window", "scale"))
+        )
         if head == "mean":
             raise UsageError("--head mean has no row: keep all heads and average the table")
         self.place = open_place(**given)
@@ -104,7 +106,7 @@ class Worker:
 
     def notices(self) -> list[str]:
         """Return what the source itself has to say."""
-        return list(self.source.info.notices)
+        return [*self.source.info.notices, *self.what_if.notices(self.source.info)]
 
     def run(self, job: Job, announce: Announce = lambda _: None) -> Result:
         """Work a shard off.
@@ -215,9 +217,9 @@ class Worker:
 
     def _prepare(self, heads: LayerHeads) -> LayerHeads:
         """Put the user's what-if into a layer, and its arrays where they are computed."""
-        causal, window, scale = (self._override[n] for n in ("causal", "window", "scale"))
-        if causal is not None or window or scale is not None:
-            heads = explain.override(heads, causal=causal, window=window, scale=scale)
+        return self._place(self.what_if.apply(heads))
+
+    def _place(self, heads: LayerHeads) -> LayerHeads:
         if self.computing.core != "torch" or self.place.model is not None:
             return heads  # a model hands on float32 at least, on its own device
         from attnviz.core.device import choose_device, choose_dtype
@@ -273,31 +275,16 @@ class Worker:
         queries, keys = self._sides(tokens)
         n_shown = len(self.layers) * len(self.heads)
         check_dense_size(len(queries), len(keys), n_shown)
-        computed: list[tuple[LayerHeads, Mapping[str, Any]]] = []
-
-        def consume(heads: LayerHeads) -> None:
-            placed = self._prepare(heads)
-            computed.append((placed, self.computing.trace_heads(placed)))
-
-        self.source.run(tokens, self.layers, consume)
-        picked = list(self.heads)
-        names = [n for n in computed[0][1] if n not in ("visible", "lse")]
-        stages = {
-            name: np.stack([np.asarray(stages[name])[picked] for _, stages in computed])
-            for name in names
-        }
-        return Trace(
-            tokens=queries,
-            source=self.source.info,
+        found: list[LayerHeads] = []
+        self.source.run(tokens, self.layers, lambda heads: found.append(self._place(heads)))
+        return explain.gather(
+            self.source,
+            queries,
+            found,
+            self.heads,
+            self.computing,
             key_tokens=None if queries is keys else keys,
-            run=RunInfo("", self.computing.device, self.computing.dtype, self.computing.core),
-            layers=self.layers,
-            heads=self.heads,
-            scale=tuple(float(layer.scale) for layer, _ in computed),
-            softcap=tuple(layer.softcap for layer, _ in computed),
-            stages=stages,
-            visible=np.stack([np.asarray(s["visible"], bool)[picked] for _, s in computed]),
-            checks={},
+            what_if=self.what_if,
         )
 
     # -- files ------------------------------------------------------------------------------
