@@ -7,19 +7,11 @@ What lives here: escaping and the table syntax. What does not: which cells there
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 from attnviz.render.export import provenance
+from attnviz.render.formats._blocks import Block, Paragraph, blocks
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Text
-from attnviz.render.text import (
-    links_table,
-    matrix_grid,
-    panels_of,
-    series_table,
-    table_grid,
-    write_text,
-)
+from attnviz.render.shapes import Document
 
 SUFFIXES = (".tex",)
 IS_BINARY = False
@@ -42,8 +34,9 @@ _ESCAPES = {
 def render(document: Document, screen: Screen) -> str:
     """Write a document as LaTeX tables, provenance in a comment above them."""
     facts = json.dumps(provenance(document), ensure_ascii=True, sort_keys=True)
-    blocks = ("\n".join(_lines(shape, screen)) for shape in document.shapes)
-    return f"% attnviz {facts}\n% needs \\usepackage{{booktabs}}\n\n" + "\n\n".join(blocks) + "\n"
+    parts = (part for shape in document.shapes for part in blocks(shape, screen))
+    body = "\n\n".join(map(_write, parts))
+    return f"% attnviz {facts}\n% needs \\usepackage{{booktabs}}\n\n{body}\n"
 
 
 def escape(text: str) -> str:
@@ -57,35 +50,23 @@ def escape(text: str) -> str:
     return "".join(_ESCAPES.get(char, char) for char in text)
 
 
-def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
-    if isinstance(shape, Text):
-        yield escape(write_text(shape, screen)) + r"\par"
-        return
-    if isinstance(shape, Heatmap):
-        for number, panel in enumerate(panels_of(shape)):
-            if number:
-                yield ""
-            yield from _lines(panel, screen)
-        return
-    if isinstance(shape, Links):
-        shape = links_table(shape)
-    elif isinstance(shape, Series):
-        shape = series_table(shape)
-    grid = matrix_grid(shape, screen) if isinstance(shape, Matrix) else table_grid(shape, screen)
-    caption = ". ".join(
-        text for text in (shape.title, *([shape.formula] if shape.formula else ()), *shape.notes)
-    )
-    yield r"\begin{table}"
-    yield rf"\caption{{{escape(caption)}}}"
-    yield rf"\begin{{tabular}}{{{''.join('r' if right else 'l' for right in grid.is_right)}}}"
-    yield r"\toprule"
-    yield _row(grid.header)
-    yield r"\midrule"
-    for row in grid.rows:
-        yield _row(row)
-    yield r"\bottomrule"
-    yield r"\end{tabular}"
-    yield r"\end{table}"
+def _write(part: Paragraph | Block) -> str:
+    if isinstance(part, Paragraph):
+        return escape(part.text) + r"\par"
+    caption = ". ".join(text for text in (part.title, part.formula, *part.notes) if text)
+    columns = "".join("r" if right else "l" for right in part.grid.is_right)
+    return "\n".join([
+        r"\begin{table}",
+        rf"\caption{{{escape(caption)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        _row(part.grid.header),
+        r"\midrule",
+        *map(_row, part.grid.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ])  # fmt: skip
 
 
 def _row(cells: tuple[str, ...]) -> str:

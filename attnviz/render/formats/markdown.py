@@ -7,19 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 from attnviz.render.export import provenance
+from attnviz.render.formats._blocks import Block, Paragraph, blocks
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Text
-from attnviz.render.text import (
-    links_table,
-    matrix_grid,
-    panels_of,
-    series_table,
-    table_grid,
-    write_text,
-)
+from attnviz.render.shapes import Document
 
 SUFFIXES = (".md", ".markdown")
 IS_BINARY = False
@@ -29,8 +21,8 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&])")
 
 def render(document: Document, screen: Screen) -> str:
     """Write a document as Markdown; every label and number is escaped text."""
-    blocks = ("\n".join(_lines(shape, screen)) for shape in document.shapes)
-    return _origin_comment(document) + "\n\n".join(blocks) + "\n"
+    parts = (part for shape in document.shapes for part in blocks(shape, screen))
+    return _origin_comment(document) + "\n\n".join(map(_write, parts)) + "\n"
 
 
 def _origin_comment(document: Document) -> str:
@@ -50,33 +42,14 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
-def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
-    if isinstance(shape, Text):
-        yield escape(write_text(shape, screen))
-        return
-    if isinstance(shape, Heatmap):
-        for number, panel in enumerate(panels_of(shape)):
-            if number:
-                yield ""
-            yield from _lines(panel, screen)
-        return
-    if isinstance(shape, Links):
-        shape = links_table(shape)
-    elif isinstance(shape, Series):
-        shape = series_table(shape)
-    grid = matrix_grid(shape, screen) if isinstance(shape, Matrix) else table_grid(shape, screen)
-    yield f"### {escape(screen.house(shape.title))}"
-    yield ""
-    if shape.formula:
-        yield escape(screen.house(shape.formula))
-        yield ""
-    yield _row(grid.header)
-    yield _row(tuple("---:" if right else ":---" for right in grid.is_right), raw=True)
-    for row in grid.rows:
-        yield _row(row)
-    for note in shape.notes:
-        yield ""
-        yield escape(screen.house(note))
+def _write(part: Paragraph | Block) -> str:
+    if isinstance(part, Paragraph):
+        return escape(part.text)
+    grid = part.grid
+    rule = _row(tuple("---:" if right else ":---" for right in grid.is_right), raw=True)
+    table = "\n".join([_row(grid.header), rule, *map(_row, grid.rows)])
+    formula = [escape(part.formula)] if part.formula else []
+    return "\n\n".join([f"### {escape(part.title)}", *formula, table, *map(escape, part.notes)])
 
 
 def _row(cells: tuple[str, ...], *, raw: bool = False) -> str:

@@ -7,18 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attnviz.render.formats._blocks import Paragraph, blocks
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Text
-from attnviz.render.text import (
-    Grid,
-    column_blocks,
-    links_table,
-    matrix_grid,
-    padded,
-    series_table,
-    table_grid,
-    write_text,
-)
+from attnviz.render.shapes import Document, Heatmap, Shape
+from attnviz.render.text import Grid, column_blocks, padded
 
 SUFFIXES: tuple[str, ...] = ()
 IS_BINARY = False
@@ -30,9 +22,6 @@ def render(document: Document, screen: Screen) -> str:
 
 
 def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
-    if isinstance(shape, Text):
-        yield from _wrap(write_text(shape, screen), screen)
-        return
     if isinstance(shape, Heatmap):
         from attnviz.render.terminal.reading import heatmap_sentences
 
@@ -40,21 +29,20 @@ def _lines(shape: Shape, screen: Screen) -> Iterator[str]:
         for sentence in heatmap_sentences(shape, screen):
             yield from _wrap(sentence, screen)
         return
-    if isinstance(shape, Links):
-        shape = links_table(shape)
-    elif isinstance(shape, Series):
-        shape = series_table(shape)
-    grid = matrix_grid(shape, screen) if isinstance(shape, Matrix) else table_grid(shape, screen)
-    yield ""
-    yield from _wrap(screen.house(shape.title), screen)
-    if shape.formula:
-        yield from _wrap(screen.house(shape.formula), screen)
-    for number, block in enumerate(column_blocks(grid, screen, gap=2, edge=0)):
-        if number:
-            yield ""
-        yield from align(block)
-    for note in shape.notes:
-        yield from _wrap(screen.house(note), screen)
+    for block in blocks(shape, screen):
+        if isinstance(block, Paragraph):
+            yield from _wrap(block.text, screen)
+            continue
+        yield ""
+        yield from _wrap(block.title, screen)
+        if block.formula:
+            yield from _wrap(block.formula, screen)
+        for number, part in enumerate(column_blocks(block.grid, screen, gap=2, edge=0)):
+            if number:
+                yield ""
+            yield from align(part)
+        for note in block.notes:
+            yield from _wrap(note, screen)
 
 
 def align(grid: Grid) -> Iterator[str]:

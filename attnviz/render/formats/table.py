@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from attnviz.render.colors import Rgb, color_of, ink_on
+from attnviz.render.formats._blocks import Block, Paragraph, blocks
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shape, Table, Text
-from attnviz.render.text import Grid, column_blocks, matrix_grid, padded, table_grid, write_text
+from attnviz.render.shapes import Document, Heatmap, Links, Series, Shape
+from attnviz.render.text import Grid, column_blocks, padded
 
 if TYPE_CHECKING:
     from rich.box import Box
@@ -48,22 +49,17 @@ def render(document: Document, screen: Screen) -> str:
 def _draw(shape: Shape, console: Console, screen: Screen) -> None:
     from rich.text import Text as RichText
 
-    if isinstance(shape, Text):
-        style = _ROLE_STYLES[shape.role]
-        console.print(RichText(write_text(shape, screen), style=style), soft_wrap=not screen.width)
-    elif isinstance(shape, Matrix):
-        _draw_grid(matrix_grid(shape, screen), shape, console, screen)
-    elif isinstance(shape, Table):
-        _draw_grid(table_grid(shape, screen), shape, console, screen)
-    elif isinstance(shape, Heatmap):
+    if isinstance(shape, Heatmap):
         _draw_heatmap(shape, console, screen)
-    elif isinstance(shape, Links | Series):
-        from attnviz.render.text import links_table, series_table
-
-        if _draw_lines(shape, console, screen):
-            return
-        table = links_table(shape) if isinstance(shape, Links) else series_table(shape)
-        _draw_grid(table_grid(table, screen), table, console, screen)
+        return
+    if isinstance(shape, Links | Series) and _draw_lines(shape, console, screen):
+        return
+    for block in blocks(shape, screen):
+        if isinstance(block, Paragraph):
+            words = RichText(block.text, style=_ROLE_STYLES[block.role])
+            console.print(words, soft_wrap=not screen.width)
+        else:
+            _draw_block(block, console, screen)
 
 
 def _draw_lines(shape: Links | Series, console: Console, screen: Screen) -> bool:
@@ -120,26 +116,24 @@ def _draw_heatmap(heatmap: Heatmap, console: Console, screen: Screen) -> None:
         console.print(drawn, soft_wrap=True)
 
 
-def _draw_grid(grid: Grid, shape: Matrix | Table, console: Console, screen: Screen) -> None:
+def _draw_block(block: Block, console: Console, screen: Screen) -> None:
     from rich.text import Text as RichText
 
     console.print()
-    console.print(
-        RichText(screen.house(shape.title), style="bold cyan"), soft_wrap=not screen.width
-    )
-    if shape.formula:
-        console.print(RichText(screen.house(shape.formula)), soft_wrap=not screen.width)
-    blocks = column_blocks(grid, screen, gap=3, edge=4)
-    for number, block in enumerate(blocks, start=1):
-        if len(blocks) > 1:
-            first, last = block.header[block.n_keys], block.header[-1]
-            span = first if len(block.header) == block.n_keys + 1 else f"{first} to {last}"
-            words = screen.house(f"columns {span} · part {number} of {len(blocks)}")
+    console.print(RichText(block.title, style="bold cyan"), soft_wrap=not screen.width)
+    if block.formula:
+        console.print(RichText(block.formula), soft_wrap=not screen.width)
+    parts = column_blocks(block.grid, screen, gap=3, edge=4)
+    for number, part in enumerate(parts, start=1):
+        if len(parts) > 1:
+            first, last = part.header[part.n_keys], part.header[-1]
+            span = first if len(part.header) == part.n_keys + 1 else f"{first} to {last}"
+            words = screen.house(f"columns {span} · part {number} of {len(parts)}")
             console.print(RichText(words, style="dim"), soft_wrap=True)
-        for line in _boxed(block, screen):
+        for line in _boxed(part, screen):
             console.file.write(f"{line}\n")
-    for note in shape.notes:
-        console.print(RichText(screen.house(note), style="dim"), soft_wrap=not screen.width)
+    for note in block.notes:
+        console.print(RichText(note, style="dim"), soft_wrap=not screen.width)
 
 
 def _boxed(grid: Grid, screen: Screen) -> Iterator[str]:
