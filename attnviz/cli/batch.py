@@ -280,7 +280,6 @@ def write_report(folder: str, path: str, talk: g.Talk) -> None:
     """Write how each head's figures are spread over the texts of a batch; replaces a file."""
     from attnviz import registry
     from attnviz.cli import terminal
-    from attnviz.render import plain_html
     from attnviz.render.reports import batch as view
     from attnviz.render.screen import Screen
     from attnviz.runs.batch.distributions import distributions
@@ -288,7 +287,7 @@ def write_report(folder: str, path: str, talk: g.Talk) -> None:
 
     kind = choose_report(path)
     document = view.report(distributions(folder))
-    module = plain_html if kind == "html" else registry.load("formats", kind)
+    module = registry.load("formats", kind)
     write_atomic(path, module.render(document, Screen()).encode(), force=True)
     if not talk.quiet:
         terminal.say(f"wrote {path}")

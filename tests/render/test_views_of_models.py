@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,6 @@ from attnviz.render import export, formulas, overview
 from attnviz.render.formats import html, jsonl, parquet, plain
 from attnviz.render.formats import json as json_format
 from attnviz.render.picture.figure import heatmap_of
-from attnviz.render.plain_html import render as page_of_tables
 from attnviz.render.reports import compare, model
 from attnviz.render.reports.batch import say_bytes
 from attnviz.render.reports.heads import view as view_heads
@@ -281,11 +281,28 @@ def test_results_that_are_no_trace_have_the_rows_of_their_tables() -> None:
     assert len(jsonl.render(document, Screen()).splitlines()) == 2
     with pytest.raises(UsageError, match="no arrays: choose"):
         export.arrays(document)
-    with pytest.raises(UsageError, match="no q and k to make a page of"):
-        html.render(document, Screen())
-    assert "<td" in page_of_tables(document, Screen())
-    with pytest.raises(UsageError, match="holds tables only"):
-        page_of_tables(Document((Matrix("m", np.eye(2), (), ()),), {}), Screen())
+
+
+def test_a_result_without_q_and_k_is_a_quiet_page_of_its_tables() -> None:
+    said = Text(("said ", Label("<script>alert(1)</script>\x1b")), "note")
+    matrix = Matrix(
+        "m & n", np.eye(2), (Label("<b>"), Label("=1+1")), formula="f < g", notes=("n",)
+    )
+    page = html.render(
+        Document((Text(("T",), "title"), said, TABLE, matrix), {}, title="a<b"), Screen()
+    )
+    tags: list[str] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, _: tags.append(tag)  # type: ignore[method-assign, assignment]
+    parser.feed(page)
+    assert {"h1", "h2", "table", "th", "td", "p"} <= set(tags)
+    assert not {"script", "b", "img", "link"} & set(tags)
+    assert "default-src 'none'" in page
+    assert "\x1b" not in page
+    assert tags.count("tr") == 3 + 3
+    assert "<title>a&lt;b</title>" in page
+    assert "<p>f &lt; g</p>" in page
+    assert '<p class="note">n</p>' in page
 
 
 def test_parquet_wants_one_table_and_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
