@@ -1,11 +1,13 @@
 """Results as plain data, for every format a program reads: JSON values, records, arrays.
 
-What lives here: ``Trace`` → mapping (schema ``attnviz.trace/1``), → one record per pair or per
-vector entry, → named arrays with provenance. What does not: the syntax of a format.
+A ``Trace`` or a streamed ``Summary`` becomes a mapping (its schema), one record per pair or per
+vector entry, or named arrays with provenance. The syntax of a format is the format's own.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, TypeAlias
@@ -15,7 +17,14 @@ import numpy as np
 from attnviz.core.measures.compare import Comparison
 from attnviz.core.measures.flow import RolloutRows
 from attnviz.core.measures.patterns import HeadReport
-from attnviz.core.stream.summary import Rectangle, Summary
+from attnviz.core.stream.summary import (
+    LayerSummary,
+    Rectangle,
+    Summary,
+    distance_profile,
+    strongest_links,
+)
+from attnviz.errors import UsageError
 from attnviz.records import STAGES, Tokens, Trace
 from attnviz.render.shapes import Document, Label, Table
 
@@ -23,9 +32,15 @@ TRACE_SCHEMA = "attnviz.trace/1"
 VIEW_SCHEMA = "attnviz.view/1"
 HEADS_SCHEMA = "attnviz.heads/1"
 COMPARE_SCHEMA = "attnviz.compare/1"
+SUMMARY_SCHEMA = "attnviz.summary/1"
+N_LINKS = 100
+"""Links listed per head of a summary."""
+
 Sourced: TypeAlias = Trace | RolloutRows | HeadReport | Summary | Rectangle | Comparison
 """Results that say where they come from."""
 
+_SOURCE = ("kind", "name", "sha256", "origin", "seed", "tokenizer", "tokenizer_sha256",
+           "n_layers", "n_heads", "n_kv_heads", "d_model", "d_k", "d_v")  # fmt: skip
 _PAIRS = ("scores", "scaled", "bias", "capped", "masked", "weights")
 
 
@@ -95,8 +110,6 @@ def view_to_dict(document: Document) -> dict[str, Any]:
     """Return a view's own numbers as JSON values, with where they come from."""
     trace = document.record
     if isinstance(trace, Summary):
-        from attnviz.render.export_summary import summary_to_dict
-
         return dict(json_ready(summary_to_dict(trace, _rows_of(document), source_to_dict(trace))))
     facts = provenance(document)
     schema = VIEW_SCHEMA
@@ -130,22 +143,7 @@ def _side(name: str, trace: Trace) -> dict[str, Any]:
 
 def source_to_dict(trace: Sourced) -> dict[str, Any]:
     """Return where the numbers came from: names, hashes and sizes, never a path."""
-    source = trace.source
-    return {
-        "kind": source.kind,
-        "name": source.name,
-        "sha256": source.sha256,
-        "origin": source.origin,
-        "seed": source.seed,
-        "tokenizer": source.tokenizer,
-        "tokenizer_sha256": source.tokenizer_sha256,
-        "n_layers": source.n_layers,
-        "n_heads": source.n_heads,
-        "n_kv_heads": source.n_kv_heads,
-        "d_model": source.d_model,
-        "d_k": source.d_k,
-        "d_v": source.d_v,
-    }
+    return {name: getattr(trace.source, name) for name in _SOURCE}
 
 
 def tokens_to_list(tokens: Tokens) -> list[dict[str, Any]]:
@@ -187,7 +185,7 @@ def _bare_records(document: Document) -> Iterator[dict[str, Any]]:
             for row in table.rows:
                 yield {"table": table.title, **dict(zip(names, row, strict=True))}
         return
-    shown = _stages_shown(document)
+    shown = document.stages
     pairs = [name for name in _PAIRS if name in trace.stages and (not shown or name in shown)]
     if pairs:
         yield from _pair_records(trace, pairs)
@@ -221,22 +219,15 @@ def _origin_columns(record: Any) -> dict[str, Any]:
 
 def arrays(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the arrays of a trace by stage name, and its provenance as strings."""
-    import json
-
-    from attnviz.errors import UsageError
-
     trace = document.record
+    about = json.dumps(json_ready(provenance(document)), ensure_ascii=True, sort_keys=True)
     if isinstance(trace, Summary):
-        from attnviz.render.export_summary import summary_arrays
-
-        about = json.dumps(json_ready(provenance(document)), ensure_ascii=True, sort_keys=True)
         return summary_arrays(trace), {"attnviz": about}
     if document.data is not None:
-        about = json.dumps(json_ready(provenance(document)), ensure_ascii=True, sort_keys=True)
         return _columns_of(document.data), {"attnviz": about}
     if not isinstance(trace, Trace):
         raise UsageError("this result has no arrays: choose .json, .csv or .md")
-    shown = _stages_shown(document)
+    shown = document.stages
     found = {
         name: np.ascontiguousarray(values, dtype=np.float64)
         for name, values in trace.stages.items()
@@ -262,11 +253,6 @@ def _columns_of(table: Table) -> dict[str, Any]:
         for column, values in columns
         if column.kind not in ("text", "label")
     }
-
-
-def _stages_shown(document: Document) -> tuple[str, ...]:
-    """Stages a document was restricted to; empty where it shows the whole walk."""
-    return document.stages
 
 
 def _pair_records(trace: Trace, pairs: list[str]) -> Iterator[dict[str, Any]]:
@@ -334,3 +320,68 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, np.integer):
         return int(value)
     return value
+
+
+def summary_to_dict(
+    summary: Summary, figures: Iterator[dict[str, Any]], source: dict[str, Any]
+) -> dict[str, Any]:
+    """Return figures, links and maps as JSON values.
+
+    The text itself is left out (it may be of any length): its hash and its sizes say which it
+    was. ``figures`` holds one record per head.
+    """
+    tokens = summary.tokens
+    return {
+        "schema": SUMMARY_SCHEMA,
+        "text_sha256": hashlib.sha256(tokens.text.encode("utf-8", "surrogatepass")).hexdigest(),
+        "n_characters": len(tokens.text),
+        "n_tokens": len(tokens),
+        "source": source,
+        "device": summary.run.device,
+        "dtype": summary.run.dtype,
+        "version": summary.run.version,
+        "overrides": dict(summary.run.overrides),
+        "heads": [
+            {**next(figures), **_details(summary, part, place)}
+            for part in summary.by_layer
+            for place in range(len(part.heads))
+        ],
+        "checks": {name: float(value) for name, value in summary.checks.items()},
+        "notices": list(summary.notices),
+    }
+
+
+def _details(summary: Summary, part: LayerSummary, place: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if part.link_keys_HLN is not None:
+        found["links"] = [
+            {
+                "query": query,
+                "query_label": summary.tokens.labels[query],
+                "key": key,
+                "key_label": summary.keys.labels[key],
+                "weight": weight,
+            }
+            for query, key, weight in strongest_links(part, part.heads[place], N_LINKS)
+        ]
+    if part.distance_HD is not None:
+        edges, shares_HB = distance_profile(part)
+        found["distance_from"] = edges.tolist()
+        found["distance_share"] = shares_HB[place].tolist()
+    for name, maps in (("map_mean", part.map_mean_HRR), ("map_max", part.map_max_HRR)):
+        if maps is not None:
+            found[name] = maps[place].tolist()
+    return found
+
+
+def summary_arrays(summary: Summary) -> dict[str, Any]:
+    """Return every figure by name, (layers, heads, …), and the tokens' ids and places."""
+    tokens = summary.tokens
+    spans = [(-1, -1) if span is None else span for span in tokens.spans]
+    return {
+        **summary.to_numpy(),
+        "layers": np.array(summary.layers),
+        "heads": np.array(summary.heads),
+        "token_ids": np.array(tokens.ids, np.int64),
+        "token_spans": np.array(spans, np.int64).reshape(-1, 2),
+    }

@@ -1,7 +1,7 @@
 """Texts of any length: figures per head, strongest links in context, and the pooled map.
 
 What lives here: which figures are shown and in what words. What does not: how they were computed
-(``core.stream``), or their files (``render.export_summary``).
+(``core.stream``), or their files (``render.export``).
 """
 
 from __future__ import annotations
