@@ -14,7 +14,6 @@ import pytest
 from tiny_models import write_model
 
 from attnviz.errors import InputError
-from attnviz.sources.files.dtypes import BITS
 from attnviz.sources.models import cache, files
 from attnviz.sources.models.files import (
     check_config,
@@ -126,62 +125,22 @@ T = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
 
 def test_headers_give_names_types_and_shapes(tmp_path: Path) -> None:
-    found = read_header(header_file(tmp_path, {"__metadata__": {"a": "b"}, "w": T, "s": {**T, "shape": [1, 2]}}, bytes(8)))  # fmt: skip
+    places = {"data_offsets": [8, 16], "shape": [1, 2]}
+    found = read_header(header_file(tmp_path, {"__metadata__": {"a": "b"}, "w": T, "s": {**T, **places}}, bytes(16)))  # fmt: skip
     assert found == {"w": ("F32", (2,)), "s": ("F32", (1, 2))}
-    for name, n_bytes in files._DTYPE_BYTES.items():
-        assert n_bytes * 8 == BITS[name]
-    odd = read_header(header_file(tmp_path, {"w": {**T, "dtype": "NEW"}}, bytes(8)))
-    assert odd == {"w": ("NEW", (2,))}
-    empty = read_header(header_file(tmp_path, {"w": {**T, "shape": [0], "data_offsets": [8, 8]}}, bytes(8)))  # fmt: skip
-    assert empty["w"][1] == (0,)
     assert read_header(header_file(tmp_path, {})) == {}
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"shape": [3]}, {"shape": [-2]}, {"shape": ["x"]}, {"shape": [2.5]}, {"shape": [True, 2]}, {"shape": ["2"]},
-     {"shape": None}, {"data_offsets": [0, 9]}, {"data_offsets": [-1, 7]}, {"data_offsets": [8, 0], "shape": [-2]},
-     {"data_offsets": [0]}, {"data_offsets": [0, 8, 8]}, {"data_offsets": ["0", "8"]}, {"dtype": "F64"},
-     {"dtype": ["F32"]}, {"dtype": "NEW", "data_offsets": [0, 9]}],
+    [{"shape": [3]}, {"shape": [-2]}, {"shape": [True, 2]}, {"shape": None}, {"data_offsets": [0, 9]},
+     {"data_offsets": [0]}, {"dtype": "F64"}, {"dtype": ["F32"]}, {"dtype": "NEW"}],
 )  # fmt: skip
-def test_tensors_that_do_not_fit_their_file(tmp_path: Path, change: Any) -> None:
-    path = header_file(tmp_path, {"w" * 99: {**T, **change}}, bytes(8))
-    wanted = f"a.safetensors: the tensor {'w' * 80!r} does not fit the file"
-    assert refusal(lambda: read_header(path)) == wanted
-
-
-def test_tensors_without_what_they_need(tmp_path: Path) -> None:
-    for missing in T:
-        entry = {key: value for key, value in T.items() if key != missing}
-        path = header_file(tmp_path, {"w": entry}, bytes(8))
-        assert "does not fit" in refusal(lambda p=path: read_header(p))  # type: ignore[misc]
-    assert "does not fit" in refusal(lambda: read_header(header_file(tmp_path, {"w": 3}, bytes(8))))
-
-
-def test_headers_at_their_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (files._MAX_HEADER_BYTES, files._MAX_TENSORS, files._MAX_NAME_CHARS) == (100_000_000, 200_000, 1024)  # fmt: skip
-    text = json.dumps({"w": T}).encode()
-    path = header_file(tmp_path, text, bytes(8))
-    monkeypatch.setattr(files, "_MAX_HEADER_BYTES", len(text))
-    assert list(read_header(path)) == ["w"]
-    monkeypatch.setattr(files, "_MAX_HEADER_BYTES", len(text) - 1)
-    assert f"header of {len(text)} bytes" in refusal(lambda: read_header(path))
-    monkeypatch.undo()
-    for n_bytes in (0, 1, 3):
-        said = refusal(lambda n=n_bytes: read_header(header_file(tmp_path, b"{}", n_bytes=n)))  # type: ignore[misc]
-        assert f"header of {n_bytes} bytes" in said
-    (tmp_path / "a.safetensors").write_bytes(b"\x02" + bytes(6))
-    assert "header of 0 bytes" in refusal(lambda: read_header(tmp_path / "a.safetensors"))
-    assert "is not a safetensors file" in refusal(lambda: read_header(header_file(tmp_path, b'{"\xff":1}')))  # fmt: skip
-    monkeypatch.setattr(files, "_MAX_TENSORS", 2)
-    many = {f"w{n}": T for n in range(3)}
-    assert len(read_header(header_file(tmp_path, {**dict(list(many.items())[:2]), "__metadata__": {}}, bytes(8)))) == 2  # fmt: skip
-    assert "has 3 tensors: at most 2" in refusal(lambda: read_header(header_file(tmp_path, many, bytes(8))))  # fmt: skip
-    assert len(read_header(header_file(tmp_path, {"w" * 1024: T}, bytes(8)))) == 1
-    assert "name has 1025 letters" in refusal(lambda: read_header(header_file(tmp_path, {"w" * 1025: T}, bytes(8))))  # fmt: skip
-
-
-# --- where a model is ---------------------------------------------------------------------------
+def test_a_model_s_tensors_are_refused_as_a_layer_s_are(tmp_path: Path, change: Any) -> None:
+    """All bounds of a header are tested where its one reader is: tests/sources/files."""
+    path = header_file(tmp_path, {"w": {**T, **change}}, bytes(8))
+    assert refusal(lambda: read_header(path)).startswith("a.safetensors: w ")
+    assert "follow" in refusal(lambda: read_header(header_file(tmp_path, b"{}", n_bytes=3)))
 
 
 def test_a_folder_without_or_with_a_bad_index(tmp_path: Path) -> None:
