@@ -17,9 +17,11 @@ MAY_IMPORT = {
     "masks": {"records", "errors"},
     "registry": {"errors"},
     "memory": {"errors"},
+    "npz": set(),
     "core": {"rounding", "records", "masks", "errors", "registry", "memory"},
-    "sources": {"rounding", "records", "masks", "errors", "registry", "memory"},
+    "sources": {"npz", "rounding", "records", "masks", "errors", "registry", "memory"},
     "runs": {
+        "npz",
         "rounding",
         "core",
         "masks",
@@ -30,7 +32,7 @@ MAY_IMPORT = {
         "memory",
         "root",
     },
-    "render": {"rounding", "core", "masks", "records", "errors", "registry", "root"},
+    "render": {"npz", "rounding", "core", "masks", "records", "errors", "registry", "root"},
     "api": {"runs", "render", "core", "records", "errors", "registry", "root"},
     "cli": {
         "rounding",

@@ -1,4 +1,4 @@
-"""The tables a batch writes, as bytes: Parquet where pyarrow is there, else JSON lines; and NPZ.
+"""The tables a batch writes, as bytes: Parquet where pyarrow is there, else JSON lines.
 
 What lives here: the columns with their meaning, and figures → bytes that depend on the numbers
 alone. What does not: where the bytes go (``shards``), computing (``work``).
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -266,15 +265,3 @@ def _plain(values: Any) -> list[Any]:
     if isinstance(values, np.ndarray | _Lists):
         return list(values.tolist())
     return list(values)
-
-
-def write_npz(arrays: Mapping[str, Any]) -> bytes:
-    """Return arrays by name as .npz, stored without compression, with fixed dates."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            member = io.BytesIO()
-            np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
-            info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-            archive.writestr(info, member.getvalue())
-    return out.getvalue()

@@ -22,6 +22,7 @@ import numpy as np
 from attnviz.core.measures.figures import Figures
 from attnviz.errors import AttnvizError, InputError, UsageError
 from attnviz.memory import is_exhausted
+from attnviz.npz import npz_bytes
 from attnviz.records import LayerHeads, Tokens, Trace
 from attnviz.rounding import worse
 from attnviz.runs import explain
@@ -35,7 +36,6 @@ from attnviz.runs.batch.tables import (
     Measured,
     heads_columns,
     texts_columns,
-    write_npz,
     write_table,
 )
 from attnviz.runs.limits import check_dense_size
@@ -307,7 +307,7 @@ class Worker:
             ),
         }
         if self.work.keep:
-            files[f"arrays/{shard:06d}.npz"] = write_npz(arrays)
+            files[f"arrays/{shard:06d}.npz"] = npz_bytes(arrays)
         return {**files, **pictures}
 
 

@@ -1,21 +1,19 @@
-"""One .npy array: its header, checked before anything is allocated, and its writer.
-
-What lives here: the header both ways, and which arrays are metadata; shared by ``npz`` and
-``npy_folder``. What does not: those containers. Format: numpy.lib.format, versions 1 to 3.
-"""
+"""One .npy array: its header, checked before anything is allocated, and which arrays are metadata."""
 
 from __future__ import annotations
 
-import ast
+import io
 import json
 import math
 import re
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+from numpy.lib import format as _format
 
 from attnviz.errors import WeightsError
 from attnviz.records import Array
@@ -24,7 +22,6 @@ from attnviz.sources.files.dtypes import widen
 
 MAX_HEADER_BYTES = 10_000
 _MAGIC = b"\x93NUMPY"
-_DESCR = re.compile(r"[<>|=]?(?:[fiubc](?:1|2|4|8|16)|[US]\d{1,9})")
 _MAX_METADATA_BYTES = 64 << 20
 
 
@@ -76,7 +73,7 @@ def read_header(head: bytes, size_bytes: int, *, file: str, name: str) -> NpyHea
     start = 8 + width + n_bytes
     if start > len(head):
         raise WeightsError(f"{what} ends within its header: the file is cut off")
-    dtype, shape, is_column_major = _parse(head[8 + width : start], what)
+    dtype, shape, is_column_major = _parse(head[:start], what)
     header = NpyHeader(dtype, shape, is_column_major, start)
     if header.size_bytes != size_bytes - start:
         relation = "is cut off" if header.size_bytes > size_bytes - start else "has bytes left over"
@@ -87,36 +84,37 @@ def read_header(head: bytes, size_bytes: int, *, file: str, name: str) -> NpyHea
     return header
 
 
-def _parse(text: bytes, what: str) -> tuple[Any, tuple[int, ...], bool]:
+def _parse(head: bytes, what: str) -> tuple[Any, tuple[int, ...], bool]:
+    """Let numpy read a header that is bounded; refuse what is no array of numbers or strings."""
+    # version 3 differs from 2 in the names of fields only, and records are refused
+    read = _format.read_array_header_1_0 if head[6] == 1 else _format.read_array_header_2_0
+    stream = io.BytesIO(head)
+    stream.seek(len(_MAGIC) + 2)
     try:
-        if b"\\" in text:
+        if b"\\" in head:
             raise ValueError("an escape")
-        value = ast.literal_eval(text.decode("utf-8").strip())
-        descr, shape, order = value["descr"], value["shape"], value["fortran_order"]
-    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as fault:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old types, and of headers that Python 2 wrote
+            shape, is_column_major, dtype = read(stream, max_header_size=MAX_HEADER_BYTES)
+    except Exception as fault:  # whatever Python's parser and numpy's types say to a stranger's
         raise WeightsError(f"{what} has a damaged .npy header: save it again") from fault
-    if "O" in str(descr):
+    if dtype.hasobject:
         raise WeightsError(
             f"{what} is an object array (ragged lists, or pickled Python objects): "
             "not loaded for safety; save a rectangular array of numbers"
         )
-    if isinstance(descr, str) and re.fullmatch(r"[<>|]?V2", descr):
+    if dtype.str[1:] == "V2" and dtype.names is None:
         raise WeightsError(
-            f"{what} has the raw type {descr} (bfloat16 saved by numpy loses its name): "
+            f"{what} has the raw type {dtype.str} (bfloat16 saved by numpy loses its name): "
             "save it as float32, or use .safetensors"
         )
-    if not isinstance(descr, str) or not _DESCR.fullmatch(descr):
-        raise WeightsError(f"{what} has dtype {str(descr)[:40]!r}: wanted numbers or strings")
-    try:
-        dtype = np.dtype(descr)
-    except TypeError as fault:
-        raise WeightsError(f"{what} has dtype {descr!r}, which numpy does not know") from fault
-    is_shape = isinstance(shape, tuple) and all(type(n) is int and 0 <= n < 1 << 53 for n in shape)
-    if not is_shape or len(shape) > MAX_AXES or not isinstance(order, bool):
+    if dtype.kind not in "fiubcSU":
+        raise WeightsError(f"{what} has dtype {str(dtype)[:40]!r}: wanted numbers or strings")
+    if len(shape) > MAX_AXES or not all(type(n) is int and 0 <= n < 1 << 53 for n in shape):
         raise WeightsError(
             f"{what} has shape {str(shape)[:60]}: wanted at most {MAX_AXES} counts, each 0 or more"
         )
-    return dtype, shape, order
+    return dtype, shape, is_column_major
 
 
 def is_metadata(name: str, header: NpyHeader) -> bool:
@@ -216,9 +214,3 @@ def storable(
     for name, values in arrays.items():
         every[name] = widen(values, dtypes.get(name, ""))
     return dict(sorted(every.items()))
-
-
-def write_array(file: IO[bytes], values: Array) -> None:
-    """Write one .npy of version 1: row-major and little-endian, whatever came in."""
-    plain = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
-    np.lib.format.write_array(file, plain.reshape(values.shape), version=(1, 0), allow_pickle=False)

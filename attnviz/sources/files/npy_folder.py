@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from attnviz.errors import WeightsError
+from attnviz.npz import write_npy
 from attnviz.records import Array
 from attnviz.sources.files.contract import (
     ArrayFile,
@@ -32,7 +33,6 @@ from attnviz.sources.files.npy import (
     metadata_text,
     read_header,
     storable,
-    write_array,
 )
 
 _MAX_FILES = 20_000
@@ -125,6 +125,6 @@ def writers(
 
 def _writer(values: Array) -> Writer:
     def write(file: BinaryIO) -> None:
-        write_array(file, values)
+        write_npy(file, values)
 
     return write

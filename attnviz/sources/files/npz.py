@@ -1,8 +1,6 @@
 """The .npz format: a zip file of .npy arrays.
 
-What lives here: its reader (directory and headers first, data on demand) and its writer (fixed
-dates, so that the same input gives the same bytes). What does not: .npy headers (``npy``).
-Uncompressed members, which ``numpy.savez`` writes, are mapped; compressed ones are unpacked whole.
+The directory and all headers are read first, data on demand. Uncompressed members, which ``numpy.savez`` writes, are mapped; compressed ones are unpacked whole.
 """
 
 from __future__ import annotations
@@ -10,11 +8,11 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from attnviz.errors import WeightsError
+from attnviz.npz import write_npz
 from attnviz.records import Array
 from attnviz.sources.files.contract import (
     MAX_ARRAYS,
@@ -31,11 +29,9 @@ from attnviz.sources.files.npy import (
     metadata_text,
     read_header,
     storable,
-    write_array,
 )
 from attnviz.sources.files.zip_directory import check_unpacked, open_zip, read_member
 
-_DATE = (1980, 1, 1, 0, 0, 0)
 _MAPPED_FROM_BYTES = 1 << 20
 
 
@@ -134,12 +130,4 @@ def writer(
         if name != name.encode("utf-8", "replace").decode("utf-8"):
             raise WeightsError(f"{quote(name)} has half a character: use .safetensors")
 
-    def write(file: BinaryIO) -> None:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, values in every.items():
-                member = zipfile.ZipInfo(f"{name}.npy", _DATE)
-                member.external_attr = 0o644 << 16
-                with archive.open(member, "w", force_zip64=values.nbytes > 1 << 30) as part:
-                    write_array(part, values)
-
-    return write
+    return lambda file: write_npz(file, every)

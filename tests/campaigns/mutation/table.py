@@ -38,6 +38,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
     "attnviz/sources/files/dtypes.py": _FORMATS,
     "attnviz/sources/files/npy.py": _FORMATS,
     "attnviz/sources/files/npy_folder.py": _FORMATS,
+    "attnviz/npz.py": _FORMATS,
     "attnviz/sources/files/npz.py": _FORMATS,
     "attnviz/sources/files/pt.py": _PT,
     "attnviz/sources/confined/pt_task.py": _PT,

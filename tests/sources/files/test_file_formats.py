@@ -211,7 +211,7 @@ BAD_NPZ: dict[str, tuple[bytes, str]] = {
     "structs": (zip_bytes(("w.npy", npy_bytes((1,), [("a", "<f4")]))), "wanted numbers or strings"),
     "structs of objects": (zip_bytes(("w.npy", npy_bytes((1,), [("a", "|O")]))), "object array"),
     "nameless bfloat16": (zip_bytes(("w.npy", npy_bytes((1,), "<V2", bytes(2)))), "bfloat16"),
-    "unknown type": (zip_bytes(("w.npy", npy_bytes((1,), "<f1"))), "does not know"),
+    "unknown type": (zip_bytes(("w.npy", npy_bytes((1,), "<f1"))), "damaged .npy header"),
     "negative": (zip_bytes(("w.npy", npy_bytes((-1,)))), "shape (-1,)"),
     "code in the header": (zip_bytes(("w.npy", npy_bytes("__import__('os').getpid()"))), "damaged"),
     "nested header": (zip_bytes(("w.npy", npy_bytes("(" * 4000))), "damaged"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from test_file_bounds import fault_of, open_bytes
 from test_file_formats import npy_bytes, save, zip_bytes
 
 from attnviz.errors import InputError, WeightsError
+from attnviz.npz import write_npy
 from attnviz.sources.files import npy, npy_folder, npz, open_arrays, plan_content
 from attnviz.sources.files import zip_directory as directory
 
@@ -50,9 +52,10 @@ def test_npy_shapes_at_their_bounds() -> None:
     assert "each 0 or more" in fault_of(lambda: header_of(npy_bytes((0, 1 << 53))))
     assert len(header_of(npy_bytes((0,) * 32)).shape) == 32
     assert "at most 32" in fault_of(lambda: header_of(npy_bytes((0,) * 33)))
-    for shape in ("[2]", "(True,)", "(2.0,)", "None"):
-        assert "wanted at most" in fault_of(lambda s=shape: header_of(npy_bytes(s, data=bytes(16))))  # type: ignore[misc]
-    assert "wanted at most" in fault_of(
+    assert "wanted at most" in fault_of(lambda: header_of(npy_bytes("(True,)", data=bytes(8))))
+    for shape in ("[2]", "(2.0,)", "None"):
+        assert "damaged .npy" in fault_of(lambda s=shape: header_of(npy_bytes(s, data=bytes(16))))  # type: ignore[misc]
+    assert "damaged .npy" in fault_of(
         lambda: header_of(npy_bytes((0,)).replace(b"False", b"00000"))
     )
     assert "is cut off" in fault_of(lambda: header_of(npy_bytes((2,), data=bytes(15))))
@@ -60,13 +63,35 @@ def test_npy_shapes_at_their_bounds() -> None:
     assert header_of(npy_bytes((2,), data=bytes(16))).size_bytes == 16
 
 
-@pytest.mark.parametrize("descr", ["<f2", "|b1", "=i4", ">c16", "U3", "<U0", "|S5", "f8", "?8"])
+@pytest.mark.parametrize(
+    "descr", ["<f2", "|b1", "=i4", ">c16", "U3", "<U0", "|S5", "f8", "?8", "<M8[s]", "|V4"]
+)
 def test_npy_types_that_are_read_and_that_are_not(descr: str) -> None:
     data = npy_bytes((1,), descr, bytes(np.dtype(descr).itemsize if descr != "?8" else 0))
     if descr == "?8":
+        assert "damaged .npy header" in fault_of(lambda: header_of(data))
+    elif descr in ("<M8[s]", "|V4"):
         assert "wanted numbers or strings" in fault_of(lambda: header_of(data))
     else:
         assert header_of(data).dtype == np.dtype(descr)
+
+
+def test_headers_of_python_2_are_read_and_nothing_warns() -> None:
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (2L,), }"
+    head = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert header_of(head + bytes(16)).shape == (2,)
+        escape = head.replace(b"'<f8'", b"'\\d' ")
+        assert "damaged .npy header" in fault_of(lambda: header_of(escape + bytes(16)))
+
+
+def test_records_are_refused_whatever_is_in_them() -> None:
+    for kind in (np.dtype([("a", "<f4"), ("b", "O")]), np.dtype([("a", "u1", (2,))])):
+        file = io.BytesIO()
+        np.lib.format.write_array(file, np.zeros(1, kind))
+        said = fault_of(lambda file=file: header_of(file.getvalue()))  # type: ignore[misc]
+        assert ("object array" if kind.hasobject else "wanted numbers or strings") in said
 
 
 def test_empty_strings_have_no_bytes_to_view() -> None:
@@ -354,7 +379,7 @@ def test_a_folder_reads_its_numbers_from_behind_headers_of_any_length(tmp_path: 
 
 def test_objects_are_never_written() -> None:
     with pytest.raises(ValueError, match="allow_pickle"):
-        npy.write_array(io.BytesIO(), np.array([{}], object))
+        write_npy(io.BytesIO(), np.array([{}], object))
 
 
 def test_a_folder_without_arrays_says_what_it_may_be(tmp_path: Path) -> None:
