@@ -59,23 +59,6 @@ def _norms_through(v_SF: Array, gram_FF: Array) -> Array:
     return np.sqrt(np.maximum(squares, 0.0))
 
 
-def link_norms(weights: Array, norms: Array) -> Array:
-    """Return ‖α·v·W_O‖ of each link: weight times the length of what it carries.
-
-    Parameters
-    ----------
-    weights : (H, L, S)
-    norms : (H, S), from ``value_norms``
-
-    Examples
-    --------
-    >>> link_norms(np.array([[[0.9, 0.1]]]), np.array([[0.1, 5.0]])).tolist()
-    [[[0.09000000000000001, 0.5]]]
-    """
-    found: Array = np.asarray(weights, np.float64) * np.asarray(norms, np.float64)[:, None, :]
-    return found
-
-
 def rollout(layers: Sequence[Array], *, residual: float = 0.5) -> Array:
     """Multiply the layers' maps: how much of each first-layer token is in each last-layer one.
 

@@ -113,11 +113,6 @@ class Rows:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self[:], dtype)
 
-    def check_finite(self, *, step: int = 4096) -> None:
-        """Look through the whole table, ``step`` rows at a time."""
-        for first in range(0, len(self), step):
-            self[first : first + step]
-
     def _refuse(self) -> None:
         for i in range(len(self)):  # pragma: no branch  (one of the rows is at fault)
             row = widen(self._bits[i], self._dtype)

@@ -10,7 +10,6 @@ import pytest
 
 from attnviz.core.measures.flow import (
     Block,
-    link_norms,
     rollout,
     rollout_rows,
     value_norms,
@@ -74,7 +73,7 @@ def test_value_norms_equal_the_long_way() -> None:
     assert np.allclose(value_norms(v * 1e-3, w_o, n_heads=6), norms * 1e-3, atol=1e-15)
     assert (value_norms(v * 0, w_o, n_heads=6) == 0).all()
     weights = softmax_rows(2, 6, 7, 7)
-    each = link_norms(weights, norms)
+    each = weights * norms[:, None, :]
     head, query, key = 4, 3, 6
     part = weights[head, query, key] * v[1, key] @ w_o[16:20]
     assert each[head, query, key] == pytest.approx(np.linalg.norm(part))
