@@ -49,7 +49,7 @@ def show(
     """
     import os
 
-    from attnviz.cli.main import working_folder
+    from attnviz.cli.screen import working_folder
     from attnviz.cli.settings import options_of, resolve
     from attnviz.cli.write import choose_format, emit
 

@@ -148,7 +148,7 @@ class Look:
         """
         from dataclasses import replace
 
-        from attnviz.cli.main import make_screen
+        from attnviz.cli.screen import make_screen
 
         o.check_choice("color", self.color, ("auto", "always", "never"))
         screen = make_screen(

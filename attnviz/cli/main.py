@@ -1,7 +1,7 @@
 """A run from its arguments to its exit code: every way it can end, and what is said then.
 
-What lives here: errors as one line, the parser's among them; what a screen can show. What does
-not: the streams themselves (``terminal``), what is shown (``render``) or computed.
+What lives here: errors as one line, the parser's among them. What does not: the streams
+themselves (``terminal``), what is shown (``render``) or computed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import gc
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from attnviz import memory
 from attnviz.cli import terminal
+from attnviz.cli.screen import working_folder
 from attnviz.cli.terminal import say, say_error
 from attnviz.errors import AttnvizError, ResourceError, UsageError
 
 if TYPE_CHECKING:
     from attnviz.cli.settings import Resolved
-    from attnviz.render.screen import ColorSystem, Screen
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
@@ -151,14 +151,6 @@ def _settings(root: object, arguments: list[str]) -> Resolved | None:
         raise
 
 
-def working_folder() -> str:
-    """Return where the program was started, or the root where that folder is gone."""
-    try:
-        return os.getcwd()
-    except OSError:  # it was removed, or may not be read: then there are no files in it either
-        return os.sep
-
-
 def _parser_message(fault: Exception, arguments: list[str]) -> str:
     """Return one line: what is wrong, the nearest names, what to do."""
     message = " ".join(str(fault.format_message()).split())  # type: ignore[attr-defined]
@@ -196,60 +188,6 @@ def decode_argument(argument: str, place: int) -> str:
             f"argument {place} is not UTF-8: byte 0x{raw[fault.start]:02X} at position {fault.start}; "
             "type it in UTF-8, or put it into a file and convert that with iconv -t UTF-8"
         ) from None
-
-
-def make_screen(
-    *,
-    width: int | None = None,
-    color: str = "auto",
-    precision: int = 4,
-    full_vectors: bool = False,
-    stream: TextIO | None = None,
-) -> Screen:
-    """Find out what stdout can show.
-
-    Width: the asked one, ``COLUMNS``, the terminal's, or without limit in a pipe. Colours: none
-    in a pipe, with ``NO_COLOR`` or ``TERM=dumb``, unless ``always``.
-    """
-    from attnviz.render.screen import Screen
-
-    target = stream or terminal.stdout()
-    assert target is not None
-    return Screen(
-        width=width or _width_of(target),
-        colors=_colors_of(target, color),
-        encoding=terminal.encoding_of(target),
-        precision=precision,
-        full_vectors=full_vectors,
-        is_terminal=terminal.is_terminal(target),
-    )
-
-
-def _width_of(stream: TextIO) -> int | None:
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isascii() and columns.isdigit() and int(columns[:9]) > 0:
-        return int(columns[:9])
-    if not stream.isatty():
-        return None
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except OSError:
-        return 80
-
-
-def _colors_of(stream: TextIO, choice: str) -> ColorSystem:
-    environment = os.environ
-    if choice == "never":
-        return "none"
-    if choice == "auto":
-        is_forced = bool(environment.get("FORCE_COLOR"))
-        if environment.get("NO_COLOR") or environment.get("TERM") == "dumb":
-            return "none"
-        if not (stream.isatty() or is_forced):
-            return "none"
-    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
-        return "truecolor"
-    return "256" if "256" in environment.get("TERM", "") else "standard"
 
 
 def _report_no_memory() -> int:

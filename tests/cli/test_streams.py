@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from attnviz import registry
-from attnviz.cli import main, progress, terminal, write
+from attnviz.cli import main, progress, screen, terminal, write
 from attnviz.cli.groups import Talk, Target
 from attnviz.errors import CheckFailed, InputError, ResourceError, UsageError
 from attnviz.render.screen import Screen
@@ -201,7 +201,7 @@ def test_a_folder_that_is_gone_has_no_settings(monkeypatch: pytest.MonkeyPatch) 
         raise FileNotFoundError
 
     monkeypatch.setattr(os, "getcwd", gone)
-    assert main.working_folder() == os.sep
+    assert screen.working_folder() == os.sep
 
 
 def test_arguments_are_utf_8_whatever_the_locale() -> None:
@@ -228,8 +228,8 @@ def test_how_wide_a_screen_is(
     stream.fileno = lambda: 1  # type: ignore[method-assign]
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr(os, "get_terminal_size", sized)
-    assert main.make_screen(stream=stream).width == wanted
-    assert main.make_screen(stream=stream, width=7).width == 7
+    assert screen.make_screen(stream=stream).width == wanted
+    assert screen.make_screen(stream=stream, width=7).width == 7
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_which_colours_a_screen_has(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    screen = main.make_screen(stream=Stream(is_terminal=is_terminal), color=choice)
-    assert screen.colors == wanted
+    made = screen.make_screen(stream=Stream(is_terminal=is_terminal), color=choice)
+    assert made.colors == wanted
 
 
 def test_an_unknown_encoding_is_taken_for_ascii() -> None:
