@@ -75,12 +75,12 @@ def limit_own(gigabytes: float) -> None:
     -----
     Kept by Linux; elsewhere plans keep to it where the system lets it be set.
     """
-    wanted = int(gigabytes * 1e9)
-    if wanted < OWN_BYTES:
+    if not OWN_BYTES <= gigabytes * 1e9 < 1e18:
         raise UsageError(
-            f"--max-memory {gigabytes:g} is less than the program itself takes: give "
+            f"--max-memory {gigabytes:g} is less than the program itself takes, or no amount: give "
             f"{OWN_BYTES / 1e9:g} (GB) or more"
         )
+    wanted = int(gigabytes * 1e9)
     try:
         import resource
 

@@ -76,6 +76,8 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 def _command(path: tuple[str, ...], command: Any) -> str:
     import typer
 
+    from attnviz.cli.command import help_of
+
     name = " ".join(("attnviz", *path))
     context = typer.Context(command, info_name=name)
     arguments = [p for p in command.params if p.param_type_name == "argument"]
@@ -84,7 +86,9 @@ def _command(path: tuple[str, ...], command: Any) -> str:
     lines.append(_prose(command.help or "") + "\n")
     for argument in arguments:
         if getattr(argument, "help", None):
-            lines.append(f"*{_escape(_metavar(argument))}*\n   {_escape(argument.help)}\n")
+            lines.append(
+                f"*{_escape(_metavar(argument))}*\n   {_escape(help_of(argument, context))}\n"
+            )
     for option in command.params:
         if option.param_type_name == "option" and not option.hidden:
             lines.append(_option(option, context))
@@ -98,7 +102,9 @@ def _command(path: tuple[str, ...], command: Any) -> str:
 def _option(option: Any, context: Any) -> str:
     names = ", ".join((*sorted(option.opts, key=len), *option.secondary_opts))
     value = "" if option.is_flag else f" <{_metavar(option)}>"
-    told = _escape(" ".join(option.get_help_record(context)[1].split()))
+    from attnviz.cli.command import help_of
+
+    told = _escape(help_of(option, context))
     return f".. option:: {names}{value}\n\n   {told or 'See above.'}\n"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -144,7 +144,6 @@ def batch(
         typer.Option(metavar="DIR", help="How far a batch is.", show_default=False),
     ] = None,
     look: g.Look,
-    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Send many texts through every head and write figures: Parquet or JSON lines.

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
-
-import typer
-
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 EXAMPLES = """\b
@@ -16,64 +12,24 @@ Examples:
   attnviz compare "A cute teddy bear is reading" --with-weights sample-8 --fail-above 0.9
 """
 
-OtherArgument = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Argument(metavar="[TEXT_B]", help="A second text.", show_default=False),
-]
-AlignOption = Annotated[
-    str,
-    typer.Option(
-        "--align", metavar="word|position", help="Which keys of two texts stand side by side."
-    ),
-]
-WithHeadOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--with-head", metavar="N", help="Compare with this head.", show_default=False),
-]
-WithLayerOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--with-layer", metavar="N", help="Compare with this layer.", show_default=False),
-]
-WithWeightsOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--with-weights", metavar="FILE", help="Compare with this layer's weights.",
-        show_default=False,
-    ),
-]  # fmt: skip
-WithModelOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--with-model", metavar="DIR|FILE.gguf", help="Compare with this model.", show_default=False
-    ),
-]  # fmt: skip
-FailAboveOption = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        "--fail-above", metavar="BITS", help="Exit 1 if a head's mean divergence is larger.",
-        show_default=False,
-    ),
-]  # fmt: skip
-
 
 @g.grouped
 def compare(
     text: o.TextArgument = None,
-    other: OtherArgument = None,
+    other: o.OtherArgument = None,
     *,
     token: o.TokenOption = None,
-    align: AlignOption = "word",
-    with_head: WithHeadOption = None,
-    with_layer: WithLayerOption = None,
-    with_weights: WithWeightsOption = None,
-    with_model: WithModelOption = None,
-    fail_above: FailAboveOption = None,
+    align: o.AlignOption = "word",
+    with_head: o.WithHeadOption = None,
+    with_layer: o.WithLayerOption = None,
+    with_weights: o.WithWeightsOption = None,
+    with_model: o.WithModelOption = None,
+    fail_above: o.FailAboveOption = None,
     place: g.Place,
     choice: g.Choice,
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
-    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Compare the same word in two texts, or two heads, layers, models or files on one text.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli.command import Command, Group
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Examples:
 def show(
     context: typer.Context,
     command: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(metavar="[COMMAND]", help="All options of one command.", show_default=False),
     ] = None,
     *,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnviz.cli import groups as g
-from attnviz.cli import long_options as long
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -21,18 +20,18 @@ Examples:
 @g.grouped
 def cost(
     *,
-    first: long.FirstLengthOption = 1024,
-    last: long.LastLengthOption = 16384,
+    first: o.FirstLengthOption = 1024,
+    last: o.LastLengthOption = 16384,
     d_k: o.DkOption = 64,
-    causal: long.PlainCausalOption = False,
-    max_memory: long.MaxMemoryOption = None,
-    max_seconds: long.MaxSecondsOption = 60.0,
+    causal: o.PlainCausalOption = False,
+    max_seconds: o.MaxSecondsOption = 60.0,
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
+    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
-    """Measure what twice as long a text costs: time and memory at L, 2L, 4L, ….
+    """Measure what twice as long a text costs: time and memory at L, 2L, 4L and so on.
 
     Three ways side by side: the whole L x L matrix, PyTorch's fused kernel, and attnviz's own
     stream. Doubling the text makes the work four times as large; only the first also needs four
@@ -51,7 +50,7 @@ def cost(
         last=last,
         d_k=d_k,
         causal=causal,
-        max_memory_bytes=None if max_memory is None else int(max_memory * 1e9),
+        max_memory_bytes=None if bounds.max_memory is None else int(bounds.max_memory * 1e9),
         max_seconds=max_seconds,
         tell=lambda row: _tell(row, talk),
     )

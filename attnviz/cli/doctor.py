@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 
 EXAMPLES = """\b
 Examples:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 EXAMPLES = """\b
 Examples:
   attnviz explain "A cute teddy bear is reading"
   attnviz explain "A cute teddy bear is reading" --token teddy
-  attnviz explain "A cute teddy bear is reading" --weights random --causal --format json
+  attnviz explain "A cute teddy bear is reading" --weights random --causal
 """
 
 
@@ -22,13 +22,12 @@ def explain(
     target: g.Target,
     look: g.Look,
     full: o.FullOption = False,
-    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Show every number from a text to the output of its heads.
 
-    Tokens, x, q, k, v, scores, scaled, masked, weights and output, each with its formula in
-    real shapes and numbers. With --token the dot products of one query, as sums.
+    Each step has its formula in real shapes and numbers. With --token the dot products of one
+    query, as sums.
     """
     from attnviz.cli.write import choose_format, emit, say_notices
 

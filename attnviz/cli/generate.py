@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -18,12 +16,6 @@ Examples:
   attnviz generate "A cute teddy bear is" --model tiny -n 5 --temperature 1 -o written.png
 """
 
-CountOption = Annotated[int, typer.Option("-n", "--n-tokens", help="New tokens, at most.")]
-TemperatureOption = Annotated[
-    float,
-    typer.Option("--temperature", help="0 takes the likeliest token; above, tokens are drawn."),
-]
-
 
 @g.grouped
 def generate(
@@ -31,12 +23,11 @@ def generate(
     text: g.TextInput,
     place: g.Place,
     head: o.HeadOption = None,
-    n_tokens: CountOption = 20,
-    temperature: TemperatureOption = 0.0,
+    n_tokens: o.CountOption = 20,
+    temperature: o.TemperatureOption = 0.0,
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
-    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Let a model write on; a row per new token shows where it looked.

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
-
-import typer
-
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 EXAMPLES = """\b
@@ -15,21 +11,6 @@ Examples:
   attnviz heads "a teddy bear and a toy bear" -w sample-8 --pattern same
 """
 
-PatternOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--pattern", metavar="NAME", help="Rank and map by one pattern: previous, next, self, first, "
-        "special, same, induction, local, rare, uniform or positional.", show_default=False,
-    ),
-]  # fmt: skip
-NoSinksOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-sinks", help="Leave out the first token and special tokens; the rest sums to 1."
-    ),
-]
-TopOption = Annotated[int, typer.Option("--top", min=1, help="Heads listed per pattern.")]
-
 
 @g.grouped
 def heads(
@@ -37,13 +18,12 @@ def heads(
     *,
     file: o.LinesOption = None,
     place: g.Place,
-    pattern: PatternOption = None,
-    top: TopOption = 3,
-    no_sinks: NoSinksOption = False,
+    pattern: o.PatternOption = None,
+    top: o.TopOption = 3,
+    no_sinks: o.NoSinksOption = False,
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
-    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Rank every head by patterns: previous token, first token, induction, rare token, and more.

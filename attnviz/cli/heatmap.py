@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -20,15 +18,6 @@ Examples:
 """
 
 
-NoSinksOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-sinks",
-        help="Show the weights again without the first token and special tokens, rescaled.",
-    ),
-]
-
-
 @g.grouped
 def heatmap(
     *,
@@ -36,11 +25,10 @@ def heatmap(
     token: o.TokenOption = None,
     stage: o.PictureStageOption = "weights",
     max: o.MaxOption = None,
-    no_sinks: NoSinksOption = False,
+    no_sinks: o.NoSinksOption = False,
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
-    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Draw a token by token picture of any stage.

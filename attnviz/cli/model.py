@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli.command import Command, Group
 
 app = typer.Typer(

@@ -1,12 +1,12 @@
-"""Options that mean the same in every command, as annotated types.
+"""Options of the commands, as annotated types: names, meanings, panels of the help, and closed choices.
 
-What lives here: names, meanings, defaults, and the checks on closed choices. What does not: what
-a command does with them.
+A name that a user may give stands in ``CHOICES`` or in the registry, and nowhere else in this
+folder: help, man page and completion are made of them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,241 +16,323 @@ from attnviz.registry import no_such_choice
 if TYPE_CHECKING:
     from attnviz.render.screen import Paper
 
-TextArgument = Annotated[
-    Optional[str],  # noqa: UP045  (typer reads the annotation at run time)
-    typer.Argument(metavar="[TEXT]", help="The text; - reads standard input.", show_default=False),
-]
-TextsArgument = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Argument(metavar="[TEXT]...", help="One text or several.", show_default=False),
+LOOK, WHENCE, IF = "What to look at", "Where attention comes from", "What if"
+OUT, PICTURE = "Output", "Pictures"
+RANDOM, COMPUTING, SCREEN, LIMITS = "Random weights", "Computing", "Screen", "Limits"
+PANELS = (LOOK, WHENCE, RANDOM, COMPUTING, IF, OUT, PICTURE, SCREEN, LIMITS)
+"""Panels of a help, in this order; those of a single command come behind the first."""
+SHORT_PANELS = (RANDOM, COMPUTING, SCREEN, LIMITS)
+"""Panels that the help of a command writes as one line; the man page explains every option."""
+
+FIRST = ("text", "token", "key", "head", "stage", "model", "weights")
+"""What a learner needs stands at the top of its panel."""
+
+CHOICES = {
+    "stages": ("tokens", "x", "q_projected", "q_normed", "q", "k_projected", "k_normed", "k", "v",
+               "scores", "scaled", "bias", "capped", "masked", "weights", "output"),
+    "picture_stages": ("scores", "scaled", "bias", "capped", "masked", "weights", "output",
+                       "q", "k", "v"),
+    "figures": ("entropy", "links", "received", "distance", "first", "map"),
+    "patterns": ("previous", "next", "self", "first", "special", "same", "induction", "local",
+                 "rare", "uniform", "positional"),
+    "maps": ("cividis", "viridis", "magma", "blues", "grays", "vik", "rdbu", "puor"),
+    "kept": ("weights", "scores", "q", "k", "v", "output"),
+}  # fmt: skip
+"""Names that the parser may not import, since numpy would come along; a test holds them equal."""
+
+
+def names_of(kind: str) -> tuple[str, ...]:
+    """Return the names that an option takes: of ``CHOICES``, or of a kind of the registry."""
+    from attnviz import registry
+
+    if kind in CHOICES:
+        return CHOICES[kind]
+    if kind == "screen_formats" or kind == "file_formats":
+        is_binary = kind == "file_formats"
+        return tuple(
+            n
+            for n in registry.names("formats")
+            if registry.load("formats", n).IS_BINARY is is_binary
+        )
+    return registry.names(kind)
+
+
+def _option(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
+def _argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help, show_default=False, rich_help_panel=LOOK)
+
+
+def _listed(kind: str) -> str:
+    return ", ".join(CHOICES[kind])
+
+
+# What to look at
+TextArgument = Annotated[str | None, _argument("TEXT", "The text; - reads standard input.")]
+TextsArgument = Annotated[list[str] | None, _argument("TEXT...", "One text or several.")]
+OtherArgument = Annotated[str | None, _argument("TEXT_B", "A second text.")]
+ViewArgument = Annotated[str, _argument("NAME", "{views}.")]
+FileOption = Annotated[
+    str | None, _option(LOOK, "--file", metavar="PATH", help="Read the text from a file.")
 ]
 LinesOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--file", metavar="PATH", help="Read one text per line from a file; - reads standard input.",
-        show_default=False,
-    ),
+    str | None,
+    _option(LOOK, "--file", metavar="PATH",
+            help="Read one text per line from a file; - reads standard input."),
 ]  # fmt: skip
-FileOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--file", metavar="PATH", help="Read the text from a file.", show_default=False),
+TokenOption = Annotated[
+    list[str] | None,
+    _option(LOOK, "-t", "--token", metavar="WORD|INDEX", help="Follow one query; repeatable."),
 ]
+KeyOption = Annotated[
+    list[str] | None,
+    _option(LOOK, "-k", "--key", metavar="WORD|INDEX", help="The key to pair the query with."),
+]
+HeadOption = Annotated[
+    str | None,
+    _option(LOOK, "-H", "--head", metavar="N|L4.H9|A-B|all|mean|auto",
+            help="Which head: 0; of a model, auto."),
+]  # fmt: skip
+EachHeadOption = Annotated[
+    str | None,
+    _option(LOOK, "-H", "--head", metavar="N|L4.H9|A-B|all", help="Which heads; all by default."),
+]
+LayerOption = Annotated[
+    str | None,
+    _option(LOOK, "-l", "--layer", metavar="N|A-B|all",
+            help="Layers of a model; one of a file with several."),
+]  # fmt: skip
+StageOption = Annotated[
+    str | None,
+    _option(LOOK, "-s", "--stage", metavar="NAME,...",
+            help=f"Only these tables: {_listed('stages')}."),
+]  # fmt: skip
+PictureStageOption = Annotated[
+    str, _option(LOOK, "-s", "--stage", metavar="NAME", help=f"{_listed('picture_stages')}.")
+]
+WordsOption = Annotated[
+    bool, _option(LOOK, "--words", help="Pool sub-words: average rows, sum columns.")
+]
+FullOption = Annotated[
+    bool, _option(LOOK, "--full", help="Show vectors whole, not by their ends and length.")
+]
+NoSinksOption = Annotated[
+    bool,
+    _option(LOOK, "--no-sinks", help="Leave out the first token and special tokens; rescale the rest."),
+]  # fmt: skip
+RowsOption = Annotated[
+    str | None,
+    _option(LOOK, "--rows", metavar="A-B", help="Exact weights of these queries, ends included."),
+]
+KeysOption = Annotated[
+    str | None,
+    _option(LOOK, "--keys", metavar="A-B", help="Exact weights on these keys, ends included."),
+]
+FiguresOption = Annotated[
+    str | None,
+    _option(LOOK, "--figures", metavar="NAME,...",
+            help=f"Only these, which is quicker: {_listed('figures')}."),
+]  # fmt: skip
+LinksOption = Annotated[int, _option(LOOK, "--links", min=1, help="Links kept for each query.")]
+MapSizeOption = Annotated[
+    int, _option(LOOK, "--map", metavar="R", min=1, max=4096, help="Cells along a side of the map.")
+]
+PoolOption = Annotated[
+    str, _option(LOOK, "--pool", metavar="max|mean", help="What a cell of the map shows.")
+]
+PatternOption = Annotated[
+    str | None,
+    _option(LOOK, "--pattern", metavar="NAME",
+            help=f"Rank and map by one pattern: {_listed('patterns')}."),
+]  # fmt: skip
+TopOption = Annotated[int, _option(LOOK, "--top", min=1, help="Heads listed per pattern.")]
+AlignOption = Annotated[
+    str,
+    _option(LOOK, "--align", metavar="word|position",
+            help="Which keys of two texts are set side by side."),
+]  # fmt: skip
+CountOption = Annotated[int, _option(LOOK, "-n", "--n-tokens", help="New tokens, at most.")]
+TemperatureOption = Annotated[
+    float,
+    _option(LOOK, "--temperature", help="0 takes the likeliest token; above, tokens are drawn."),
+]
+FirstLengthOption = Annotated[
+    int, _option(LOOK, "--from", metavar="L", min=16, help="Shortest text, in tokens.")
+]
+LastLengthOption = Annotated[
+    int,
+    _option(LOOK, "--to", metavar="L", min=16,
+            help="Longest text; each is twice the one before."),
+]  # fmt: skip
+
+# Where attention comes from
 WeightsOption = Annotated[
     str,
-    typer.Option(
-        "-w", "--weights", metavar="sample|sample-8|random|FILE",
-        help="A single attention layer: bundled, random, or a file "
-        "(.safetensors, .npz, a folder of .npy, .pt).",
-    ),
+    _option(WHENCE, "-w", "--weights", metavar="NAME|FILE",
+            show_default=False,
+            help="One layer: sample (default), sample-8, random or a file (.safetensors, .npz, .pt, folder of .npy)."),
 ]  # fmt: skip
 ModelOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "-m", "--model", metavar="DIR|FILE.gguf",
-        help="A trained model on disk instead: a Hugging Face folder or a GGUF file.",
-        show_default=False,
-    ),
+    str | None,
+    _option(WHENCE, "-m", "--model", metavar="DIR|FILE.gguf",
+            help="A trained model: Hugging Face folder or GGUF file."),
 ]  # fmt: skip
 AttentionOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--attention", metavar="encoder|self|cross", help="Which one, of an encoder-decoder model.",
-        show_default=False,
-    ),
+    str | None,
+    _option(WHENCE, "--attention", metavar="encoder|self|cross",
+            help="Which one, in an encoder-decoder model."),
 ]  # fmt: skip
 DecoderTextOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--decoder-text", metavar="TEXT",
-        help="The decoder's text; by default what the model itself writes.", show_default=False,
-    ),
+    str | None,
+    _option(WHENCE, "--decoder-text", metavar="TEXT",
+            help="The decoder's text; the model writes one by default."),
 ]  # fmt: skip
 MaxTokensOption = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(
-        "--max-tokens", metavar="N", help="Cut a longer text, and say what was cut.",
-        show_default=False,
-    ),
-]  # fmt: skip
-WordsOption = Annotated[
-    bool,
-    typer.Option(
-        "--words", help="Pool sub-words into words: rows of weights averaged, columns summed."
-    ),
+    int | None,
+    _option(WHENCE, "--max-tokens", metavar="N", help="Cut a longer text, and say what was cut."),
 ]
 VerifyOption = Annotated[
     bool,
-    typer.Option("--verify", help="Compare with the model run untouched; exit 1 if it differs."),
+    _option(WHENCE, "--verify", help="Compare with the untouched model; exit 1 if unequal."),
 ]
-LayerOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "-l",
-        "--layer",
-        metavar="N|all|A-B",
-        help="Which layers of a model; which one of a file that holds several.",
-        show_default=False,
-    ),
+WithHeadOption = Annotated[
+    str | None,
+    _option(WHENCE, "--with-head", metavar="N|L4.H9", help="Compare with this head."),
 ]
-HeadOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "-H", "--head", metavar="N|all|A-B|mean|auto",
-        help="Which head: 0 by default; of a model auto, the one that tells most about the token.",
-        show_default=False,
-    ),
-]  # fmt: skip
-TokenOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "-t", "--token", metavar="WORD|INDEX", help="Follow one query; repeatable.",
-        show_default=False,
-    ),
-]  # fmt: skip
-StageOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "-s", "--stage", metavar="NAME,...", help="Only these tables: tokens, x, q, k, v, scores, "
-        "scaled, bias, capped, masked, weights, output.", show_default=False,
-    ),
-]  # fmt: skip
-KeyOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "-k", "--key", metavar="WORD|INDEX", help="The key to pair the query with.",
-        show_default=False,
-    ),
-]  # fmt: skip
-ViewArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="links, grid, neuron, entropy, rollout, walk or zoom.")
+WithLayerOption = Annotated[
+    str | None, _option(WHENCE, "--with-layer", metavar="N", help="Compare with this layer.")
 ]
-PictureStageOption = Annotated[
-    str,
-    typer.Option(
-        "-s", "--stage", metavar="NAME", help="scores, scaled, bias, capped, masked, weights, "
-        "output, q, k or v.",
-    ),
-]  # fmt: skip
-MaxOption = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        "--max", metavar="X", help="End of the colour scale: 1 for weights, the largest number else.",
-        show_default=False,
-    ),
-]  # fmt: skip
-CmapOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--cmap", metavar="NAME", help="Colours: cividis, viridis, magma, blues, grays; vik, rdbu, "
-        "puor around 0.", show_default=False,
-    ),
-]  # fmt: skip
-DpiOption = Annotated[
-    int, typer.Option("--dpi", min=30, max=1200, help="Pixels per inch of a picture.")
+WithWeightsOption = Annotated[
+    str | None,
+    _option(WHENCE, "--with-weights", metavar="FILE", help="Compare with this layer's weights."),
 ]
-SizeOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--size", metavar="WxH", help="Size of a picture in inches.", show_default=False
-    ),
-]  # fmt: skip
-TitleOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--title", help="Heading of a picture; empty for none.", show_default=False),
+WithModelOption = Annotated[
+    str | None,
+    _option(WHENCE, "--with-model", metavar="DIR|FILE.gguf", help="Compare with this model."),
 ]
-FontOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--font", metavar="NAME|FILE", help="Font of a picture: a family, or a font file.",
-        show_default=False,
-    ),
-]  # fmt: skip
-CausalOption = Annotated[
-    Optional[bool],  # noqa: UP045
-    typer.Option("--causal/--no-causal", help="No query sees a later key.", show_default=False),
+SeedOption = Annotated[int, _option(RANDOM, "--seed", metavar="N", help="Seed of random weights.")]
+DModelOption = Annotated[
+    int, _option(RANDOM, "--d-model", metavar="N", help="Width of x, for random weights.")
 ]
-WindowOption = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(
-        "--window", metavar="N", min=0, help="A query sees N keys, itself included; 0 is no window.",
-        show_default=False,
-    ),
-]  # fmt: skip
-ScaleOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--scale", metavar="X|none", help="Multiply scores by X instead of 1/sqrt(d_k); none leaves them.",
-        show_default=False,
-    ),
-]  # fmt: skip
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of random weights.")]
-DModelOption = Annotated[int, typer.Option("--d-model", help="Width of x, for random weights.")]
-DkOption = Annotated[int, typer.Option("--d-k", help="Width of q, k and v, for random weights.")]
+DkOption = Annotated[
+    int, _option(RANDOM, "--d-k", metavar="N", help="Width of q, k and v, for random weights.")
+]
 NHeadsOption = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("--n-heads", help="Number of query heads.", show_default=False),
-]
+    int | None,
+    _option(RANDOM, "--n-heads", metavar="N",
+            help="Number of query heads, of random weights or of a file that does not say it."),
+]  # fmt: skip
 NKvHeadsOption = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("--n-kv-heads", help="Number of key/value heads.", show_default=False),
-]
+    int | None,
+    _option(RANDOM, "--n-kv-heads", metavar="N",
+            help="Number of key and value heads, of random weights or of a file that does not say it."),
+]  # fmt: skip
 DeviceOption = Annotated[
-    str, typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", help="Where to compute.")
+    str,
+    _option(
+        COMPUTING,
+        "--device",
+        metavar="auto|cpu|cuda|mps",
+        help="Where to compute; cuda:1 is the second GPU.",
+    ),
 ]
 DtypeOption = Annotated[
     str,
-    typer.Option(
-        "--dtype", metavar="float64|float32|bfloat16|float16", help="Precision of q, k and v."
-    ),
+    _option(COMPUTING, "--dtype", metavar="float64|float32|bfloat16|float16",
+            help="Precision of q, k and v."),
+]  # fmt: skip
+
+# What if
+CausalOption = Annotated[
+    bool | None, _option(IF, "--causal/--no-causal", help="No query sees a later key.")
 ]
+PlainCausalOption = Annotated[bool, _option(IF, "--causal", help="No query sees a later key.")]
+WindowOption = Annotated[
+    int | None,
+    _option(IF, "--window", metavar="N", min=0,
+            help="A query sees N keys, itself included; 0: all."),
+]  # fmt: skip
+ScaleOption = Annotated[
+    str | None,
+    _option(IF, "--scale", metavar="X|none",
+            help="Factor on scores instead of 1/sqrt(d_k); none: 1."),
+]  # fmt: skip
+
+# Output, pictures, screen
 FormatOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "-f", "--format", metavar="NAME", help="table, plain, json, jsonl, csv, tsv, markdown, latex; "
-        "with -o also npz, safetensors, parquet, html, png, svg, pdf.", show_default=False,
-    ),
+    str | None,
+    _option(OUT, "-f", "--format", metavar="NAME",
+            help="{screen_formats}; with -o also {file_formats}."),
 ]  # fmt: skip
 OutputOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "-o", "--output", metavar="FILE", help="Write to a file; its ending chooses the format.",
-        show_default=False,
-    ),
+    str | None,
+    _option(OUT, "-o", "--output", metavar="FILE",
+            help="Write to a file; its ending chooses the format."),
 ]  # fmt: skip
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-PrecisionOption = Annotated[
-    int, typer.Option("--precision", min=0, max=15, help="Digits behind the point on a screen.")
-]
-ColorOption = Annotated[str, typer.Option("--color", metavar="auto|always|never", help="Colours.")]
-WidthOption = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(
-        "--width", min=1, help="Columns of the screen; a pipe has no limit.", show_default=False
-    ),
-]
-FullOption = Annotated[
-    bool, typer.Option("--full", help="Show vectors whole, not by their ends and length.")
-]
-QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No notices on stderr.")]
-StrictOption = Annotated[
-    bool,
-    typer.Option("--strict", help="Make every notice (text changed, device replaced) an error."),
-]
+ForceOption = Annotated[bool, _option(OUT, "--force", help="Replace an existing file.")]
+FailAboveOption = Annotated[
+    float | None,
+    _option(OUT, "--fail-above", metavar="BITS",
+            help="Exit 1 if a head's mean divergence is larger."),
+]  # fmt: skip
 CompactOption = Annotated[
-    bool, typer.Option("--compact", help="Half the size: 16-bit q and k; the page says the error.")
+    bool, _option(OUT, "--compact", help="Half the size: 16-bit q and k; the page says the error.")
 ]
 BudgetOption = Annotated[
     float,
-    typer.Option("--budget", metavar="MB", min=0.1, max=1000, help="The most a page may take."),
+    _option(OUT, "--budget", metavar="MB", min=0.1, max=1000, help="The most a page may take."),
 ]
-MaxMemoryOption = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        "--max-memory", metavar="GB", help="Take no more; what would need it is refused first.",
-        show_default=False,
-    ),
+MaxOption = Annotated[
+    float | None,
+    _option(PICTURE, "--max", metavar="X",
+            help="End of the color scale: 1 for weights, the largest number otherwise."),
 ]  # fmt: skip
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+CmapOption = Annotated[
+    str | None, _option(PICTURE, "--cmap", metavar="NAME", help=f"Colors: {_listed('maps')}.")
+]
+DpiOption = Annotated[
+    int, _option(PICTURE, "--dpi", metavar="N", min=30, max=1200, help="Pixels per inch.")
+]
+SizeOption = Annotated[
+    str | None, _option(PICTURE, "--size", metavar="WxH", help="Size in inches.")
+]
+TitleOption = Annotated[
+    str | None, _option(PICTURE, "--title", metavar="TEXT", help="Heading; empty for none.")
+]
+FontOption = Annotated[
+    str | None,
+    _option(PICTURE, "--font", metavar="NAME|FILE", help="Font: a family, or a font file."),
+]
+PrecisionOption = Annotated[
+    int, _option(SCREEN, "--precision", metavar="N", min=0, max=15, help="Digits after the point.")
+]
+ColorOption = Annotated[
+    str, _option(SCREEN, "--color", metavar="auto|always|never", help="When to use colors.")
+]
+WidthOption = Annotated[
+    int | None,
+    _option(SCREEN, "--width", metavar="N", min=1,
+            help="Columns of the screen; a pipe has no limit."),
+]  # fmt: skip
+
+# Limits
+MaxMemoryOption = Annotated[
+    float | None,
+    _option(LIMITS, "--max-memory", metavar="GB",
+            help="Take no more memory; refuse what needs more before it runs."),
+]  # fmt: skip
+MaxSecondsOption = Annotated[
+    float,
+    _option(LIMITS, "--max-seconds", metavar="S", min=1, help="For all measurements together."),
+]
+QuietOption = Annotated[bool, _option(LIMITS, "-q", "--quiet", help="No notices on stderr.")]
+StrictOption = Annotated[
+    bool,
+    _option(LIMITS, "--strict", help="Make every notice (text changed, device replaced) an error."),
+]
+DebugOption = Annotated[bool, _option(LIMITS, "--debug", help="Show tracebacks.")]
 
 
 def check_max(most: float | None) -> float | None:

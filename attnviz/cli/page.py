@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ def page(
     force: o.ForceOption = False,
     compact: o.CompactOption = False,
     budget: o.BudgetOption = 64.0,
-    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Write one self-contained page with all layers and heads: heatmap, links, grid, neurons.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attnviz.cli import groups as g
-from attnviz.cli import long_options as long
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -25,16 +24,15 @@ _SLOW_S = 3.0
 def summary(
     *,
     origin: g.LongOrigin,
-    rows: long.RowsOption = None,
-    keys: long.KeysOption = None,
-    figures: long.FiguresOption = None,
-    links: long.LinksOption = 8,
-    map_size: long.MapSizeOption = 128,
-    pool: long.PoolOption = "max",
+    rows: o.RowsOption = None,
+    keys: o.KeysOption = None,
+    figures: o.FiguresOption = None,
+    links: o.LinksOption = 8,
+    map_size: o.MapSizeOption = 128,
+    pool: o.PoolOption = "max",
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
-    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Say where each head looks, how widely and how far, for a text of any length.

@@ -6,7 +6,7 @@ from dataclasses import fields
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ def view(
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
-    bounds: g.Bounds,
     talk: g.Talk,
 ) -> None:
     """Show links, the grid of all heads, one score by dimension, or entropy.

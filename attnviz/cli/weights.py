@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnviz.cli import groups as g
+from attnviz.cli import command as g
 from attnviz.cli import options as o
 from attnviz.cli.command import Command, Group
 
@@ -40,8 +40,10 @@ Examples:
 
 
 @app.command("new", cls=Command, epilog=_NEW)
+@g.grouped
 def new(
     file: FileArgument,
+    *,
     seed: o.SeedOption = 0,
     d_model: o.DModelOption = 512,
     d_k: o.DkOption = 64,
@@ -52,8 +54,7 @@ def new(
     ] = "",
     causal: Annotated[bool, typer.Option("--causal", help="No query sees a later key.")] = False,
     force: o.ForceOption = False,
-    quiet: o.QuietOption = False,
-    debug: o.DebugOption = False,
+    talk: g.Talk,
 ) -> None:
     """Make a file of random weights, of any sizes: .safetensors, .npz, or a folder of .npy."""
     from attnviz.sources.layers.random_ import draw_layer
@@ -62,7 +63,7 @@ def new(
         seed=seed, d_model=d_model, d_k=d_k, n_heads=n_heads, n_kv_heads=n_kv_heads,
         words=[word.strip() for word in words.split(",") if word.strip()], causal=causal,
     )  # fmt: skip
-    _publish(file, arrays, metadata, {}, force=force, quiet=quiet)
+    _publish(file, arrays, metadata, {}, force=force, quiet=talk.quiet)
 
 
 @app.command("show", cls=Command, epilog=_SHOW)
@@ -86,20 +87,21 @@ def show(
 
 
 @app.command("convert", cls=Command, epilog=_CONVERT)
+@g.grouped
 def convert(
     source: Annotated[str, typer.Argument(metavar="FROM", help="A weight file or folder.")],
     target: Annotated[
         str, typer.Argument(metavar="TO", help=".safetensors, .npz, or a folder for .npy files.")
     ],
+    *,
     force: o.ForceOption = False,
-    quiet: o.QuietOption = False,
-    debug: o.DebugOption = False,
+    talk: g.Talk,
 ) -> None:
     """Convert between .safetensors, .npz, a folder of .npy, and from .pt; every bit is kept."""
     from attnviz.sources.layers.weights import read_all, resolve
 
     arrays, metadata, dtypes = read_all(resolve(source))
-    _publish(target, arrays, metadata, dtypes, force=force, quiet=quiet)
+    _publish(target, arrays, metadata, dtypes, force=force, quiet=talk.quiet)
 
 
 def _publish(

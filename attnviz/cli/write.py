@@ -11,7 +11,7 @@ from typing import Any
 
 from attnviz import registry
 from attnviz.cli import terminal
-from attnviz.cli.groups import Talk, Target
+from attnviz.cli.command import Talk, Target
 from attnviz.errors import UsageError
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Matrix

@@ -86,6 +86,10 @@ def open_source(
 ) -> Source:
     """Open the place attention comes from: random, bundled, or a weight file."""
     if weights == "random":
+        if layer is not None and parse_layer(layer) != 0:
+            raise UsageError(
+                f"layer {layer} does not exist: random weights are one layer, --layer 0"
+            )
         from attnviz.sources.layers.random_ import open_random
 
         return open_random(

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from support import Result
 
+from attnviz.errors import UsageError
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Series
 from attnviz.render.terminal.loglog import loglog_lines
@@ -93,9 +94,11 @@ def test_files(cli: Callable[..., Result], quick: list[list[str]], tmp_path: Pat
 def test_wrong_lengths_and_bounds(cli: Callable[..., Result]) -> None:
     assert cli("cost", "--from", "64", "--to", "32").code == 2
     assert cli("cost", "--from", "8").code == 2
-    none = cli("cost", "--from", "65536", "--to", "65536", "--max-memory", "0.01")
-    assert none.code == 2
-    assert "nothing fits the bounds" in none.err
+    with pytest.raises(UsageError, match="nothing fits the bounds"):
+        measure_cost(first=65536, last=65536, max_memory_bytes=10**7)
+    few = cli("cost", "--from", "64", "--to", "64", "--max-memory", "0.01")
+    assert (few.code, few.out) == (2, "")
+    assert "give 0.3 (GB) or more" in few.err  # the limit of every command
 
 
 @pytest.mark.parametrize("method", ["naive", "stream"])

@@ -57,8 +57,9 @@ def test_a_limit_is_kept_by_the_system_and_lifted_after(cli: Callable[..., Resul
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
-def test_less_than_the_program_takes_is_a_mistake(cli: Callable[..., Result]) -> None:
-    done = cli("explain", SENTENCE, "--max-memory", "0.1")
+@pytest.mark.parametrize("amount", ["0.1", "-1", "nan", "inf", "1e300"])
+def test_an_amount_that_is_none_is_a_mistake(cli: Callable[..., Result], amount: str) -> None:
+    done = cli("explain", SENTENCE, "--max-memory", amount)
     assert (done.code, done.out) == (2, "")
     assert "give 0.3 (GB) or more" in done.err
 

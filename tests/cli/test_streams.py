@@ -16,7 +16,7 @@ import pytest
 
 from attnviz import registry
 from attnviz.cli import main, progress, screen, terminal, write
-from attnviz.cli.groups import Talk, Target
+from attnviz.cli.command import Talk, Target
 from attnviz.errors import CheckFailed, InputError, ResourceError, UsageError
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Matrix, Text

@@ -166,7 +166,7 @@ def test_where_attention_comes_from_has_the_same_options_everywhere() -> None:
     from dataclasses import fields
     from inspect import signature
 
-    from attnviz.cli.groups import Place
+    from attnviz.cli.command import Place
     from attnviz.runs.opening import Origin, open_place
 
     taken = signature(open_place).parameters
