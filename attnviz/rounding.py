@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_BITS = 20
-"""Bits of a number that decide an order: about six digits, what float32 sums agree on."""
+_NEAR = 2.0**-16
+"""Share of a row's largest number within which numbers are equal: float32 sums differ by 1e-6."""
 
 
 def bound(error: float, floor: float = 0.0) -> str:
@@ -75,43 +75,75 @@ def check_floors(dtype: str, *, n_keys: int, d_k: int) -> dict[str, float]:
     }
 
 
-def by_size(values: npt.ArrayLike, axis: int | None = -1) -> Any:
-    """Return the order of falling numbers, as ``argsort``; what differs in the seventh digit is equal.
+def by_size(values: npt.ArrayLike, n: int | None = None) -> Any:
+    """Return the places of the n largest numbers of every row, by falling size.
 
-    Equal numbers keep their order. NaN comes last.
+    What only rounding keeps apart is equal, and equal numbers keep their order: a number and all
+    within ``_NEAR`` below it, then the largest of the rest and all within ``_NEAR`` below that.
+
+    Parameters
+    ----------
+    values
+        (…, N) numbers; NaN counts as the smallest.
+    n
+        How many; all N by default.
 
     Examples
     --------
-    >>> by_size([0.25, 0.5, 0.25 + 1e-16, 0.75]).tolist()
+    >>> by_size([0.25, 0.5, 0.25 + 1e-7, 0.75]).tolist()
     [3, 1, 0, 2]
+    >>> by_size([[0.25, 0.5, 0.25]], 2).tolist()
+    [[1, 0]]
     """
     import numpy as np
 
-    return np.argsort(-coarse(values), axis=axis, kind="stable")
+    numbers = _comparable(values)
+    n_all = numbers.shape[-1]
+    n = n_all if n is None else min(n, n_all)
+    tolerances = _tolerance(numbers)
+    kept = None
+    if numbers.ndim == 1 and 0 < n < n_all:  # sort only what can be among them
+        least = np.partition(numbers, n_all - n)[n_all - n]
+        kept = np.flatnonzero(numbers >= least - tolerances)
+        numbers = numbers[kept]
+    places = np.argsort(-numbers, axis=-1, kind="stable")
+    n_rows, n_left = math.prod(numbers.shape[:-1]), numbers.shape[-1]
+    rising_RN = np.take_along_axis(-numbers, places, -1).reshape(n_rows, n_left)
+    orders_RN = places.reshape(n_rows, n_left)
+    for rising, order, tolerance in zip(rising_RN, orders_RN, tolerances.ravel(), strict=True):
+        begin = 0
+        while begin < n:
+            end = int(np.searchsorted(rising, rising[begin] + tolerance, side="right"))
+            order[begin:end].sort()
+            begin = end
+    return places[..., :n] if kept is None else kept[places[:n]]
 
 
-def largest(values: npt.ArrayLike) -> int:
-    """Return the place of the largest number, the first of equal ones (see ``by_size``).
+def largest(values: npt.ArrayLike, axis: int | None = None) -> Any:
+    """Return the place of the largest number, as ``argmax``; of nearly equal ones the first.
 
     Examples
     --------
-    >>> largest([0.25, 0.5, 0.5 + 1e-16])
-    1
+    >>> int(largest([0.25, 0.5, 0.5 + 1e-7])), largest([[1, 2], [4, 3]], axis=0).tolist()
+    (1, [1, 1])
     """
     import numpy as np
 
-    return int(np.nan_to_num(coarse(values), nan=-np.inf).argmax())
+    numbers = _comparable(values)
+    numbers = numbers.ravel() if axis is None else np.moveaxis(numbers, axis, -1)
+    top = numbers.max(axis=-1, keepdims=True)
+    return (numbers >= top - _tolerance(numbers)).argmax(axis=-1)
 
 
-def coarse(values: npt.ArrayLike) -> Any:
-    """Return numbers rounded to about six digits, as float64, for comparing only.
-
-    Examples
-    --------
-    >>> bool(coarse(0.1 + 0.2) == coarse(0.3))
-    True
-    """
+def _comparable(values: npt.ArrayLike) -> Any:
     import numpy as np
 
-    mantissa, exponent = np.frexp(np.asarray(values, np.float64))
-    return np.ldexp(np.round(np.ldexp(mantissa, _BITS)), exponent - _BITS)
+    numbers = np.asarray(values, np.float64)
+    return np.where(np.isnan(numbers), -np.inf, numbers)
+
+
+def _tolerance(numbers: Any) -> Any:
+    import numpy as np
+
+    sizes = np.where(np.isfinite(numbers), np.abs(numbers), 0.0)
+    return _NEAR * sizes.max(axis=-1, keepdims=True, initial=0.0)

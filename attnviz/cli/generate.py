@@ -71,7 +71,7 @@ class Live:
         from attnviz.cli.terminal import write_line
         from attnviz.rounding import by_size
 
-        best = by_size(weights)[:3]
+        best = by_size(weights, 3)
         looked = ", ".join(
             f"{tokens.labels[key]} {100 * float(weights[key]):.0f} %" for key in best
         )

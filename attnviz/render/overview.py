@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from attnviz.records import HeadChoice, Trace
 from attnviz.render.shapes import Column, Label, Shape, Table, Text
+from attnviz.rounding import by_size
 
 N_RUNNERS_UP = 4
 MAX_LAYERS = 48
@@ -64,7 +65,9 @@ def heads_table(trace: Trace) -> Iterator[Table]:
         return
     heads = sorted({found.head for found in trace.ranking})
     layers = sorted(by_layer)
-    shown = sorted(sorted(layers, key=lambda n: -_best(by_layer[n]).telling)[:MAX_LAYERS])
+    shown = sorted(
+        layers[n] for n in by_size([_best(by_layer[n]).telling for n in layers], MAX_LAYERS)
+    )
     notes = []
     if len(shown) < len(layers):
         notes.append(f"{len(layers) - len(shown)} layers whose best head tells less are left out")

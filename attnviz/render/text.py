@@ -55,10 +55,14 @@ def number_writer(values: Any, precision: int) -> Callable[[float], str]:
             return "nan"
         if math.isinf(number):
             return "∞" if number > 0 else "−∞"
-        text = f"{number:.{precision}{kind}}"
-        return text[1:] if text.startswith("-") and float(text) == 0 else text
+        return _without_minus_zero(f"{number:.{precision}{kind}}")
 
     return write
+
+
+def _without_minus_zero(text: str) -> str:
+    """A number that is shown as 0 has no sign: rounding alone may have given it one."""
+    return text[1:] if text.startswith("-") and float(text) == 0 else text
 
 
 def write_percent(share: float, precision: int) -> str:
@@ -69,7 +73,7 @@ def write_percent(share: float, precision: int) -> str:
     >>> write_percent(0.92822, 4)
     '92.82 %'
     """
-    return f"{100 * share:.{max(0, precision - 2)}f} %"
+    return f"{_without_minus_zero(f'{100 * share:.{max(0, precision - 2)}f}')} %"
 
 
 def write_text(text: Text, screen: Screen) -> str:

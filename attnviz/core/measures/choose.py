@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from attnviz.errors import UsageError
 from attnviz.records import HeadChoice
-from attnviz.rounding import coarse, largest
+from attnviz.rounding import by_size, largest
 
 Numbers = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -157,7 +157,7 @@ class Ranking:
             _choice(found, allowed_S) if allowed_S.any() else found.fallback
             for found in self._found
         ]
-        return tuple(sorted(choices, key=lambda choice: -float(coarse(choice.telling))))
+        return tuple(choices[n] for n in by_size([choice.telling for choice in choices]))
 
     def _look(self, weights_LS: Numbers, layer: int, head: int) -> _Found:
         by_distance = (
@@ -168,10 +168,10 @@ class Ranking:
         )
         telling = weights_LS - np.maximum(by_distance, by_key)
         open_LS = np.where(self._candidates_LS, telling, -np.inf)
-        query_S = coarse(open_LS).argmax(axis=0)
+        query_S = largest(open_LS, axis=0)
         at = (query_S, np.arange(len(query_S)))
         asked = np.where(self._asked_LS, telling, -np.inf)
-        place = np.unravel_index(largest(asked), asked.shape)
+        place = np.unravel_index(int(largest(asked)), asked.shape)
         query, key = int(place[0]), int(place[1])
         return _Found(
             layer, head, open_LS[at], query_S, weights_LS[at], by_distance[at], by_key[at],
@@ -183,7 +183,7 @@ class Ranking:
 
 
 def _choice(found: _Found, allowed_S: Flags) -> HeadChoice:
-    key = largest(np.where(allowed_S, found.telling_S, -np.inf))
+    key = int(largest(np.where(allowed_S, found.telling_S, -np.inf)))
     return HeadChoice(
         layer=found.layer,
         head=found.head,

@@ -284,7 +284,7 @@ def strongest_links(summary: LayerSummary, head: int, n: int = 10) -> list[tuple
     weights_LN = _asked(summary.link_weights_HLN, "links")[place]
     keys_LN = _asked(summary.link_keys_HLN, "links")[place]
     flat = weights_LN.ravel()
-    best = by_size(flat)[:n]
+    best = by_size(flat, n)
     width = weights_LN.shape[1]
     return [
         (int(at // width), int(keys_LN.flat[at]), float(flat[at]))

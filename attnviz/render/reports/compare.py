@@ -85,7 +85,7 @@ def _by_row(c: Comparison) -> Table:
 
 def _by_key(c: Comparison) -> Table:
     a, b = c.weights_a[0, 0, 0], c.weights_b[0, 0, 0]
-    order = by_size(np.maximum(a, b))[:40]
+    order = by_size(np.maximum(a, b), 40)
     rows = []
     for n in order:
         left, right = c.keys[n]
@@ -120,7 +120,7 @@ def _in_words(c: Comparison) -> Iterator[Text]:
     if c.blame is None:
         return
     shares = c.blame[0, 0, 0]
-    best = [n for n in by_size(shares)[:2] if shares[n] > 0.05]
+    best = [n for n in by_size(shares, 2) if shares[n] > 0.05]
     if best:
         parts: list[str | Label] = ["The difference of z comes from "]
         for place, n in enumerate(best):
@@ -144,11 +144,11 @@ def _key_label(c: Comparison, n: int, side: int) -> Label:
 
 def _by_head(c: Comparison) -> Table:
     means = c.bits.mean(axis=-1)
-    order = by_size(means.ravel())[:N_HEADS]
+    order = by_size(means.ravel(), N_HEADS)
     rows = []
     for rank in order:
         i, j = divmod(int(rank), means.shape[1])
-        worst = largest(c.bits[i, j])
+        worst = int(largest(c.bits[i, j]))
         rows.append((
             _place(c, i, j), float(means[i, j]), float(c.bits[i, j, worst]),
             Label(c.a.tokens.labels[c.rows[worst][0]]),
@@ -166,7 +166,7 @@ def _by_head(c: Comparison) -> Table:
 
 def _largest_cells(c: Comparison) -> Table:
     change = c.weights_b - c.weights_a
-    flat = by_size(abs(change).ravel())[:N_CELLS]
+    flat = by_size(abs(change).ravel(), N_CELLS)
     rows = []
     for n in flat:
         i, j, row, column = np.unravel_index(int(n), change.shape)

@@ -55,7 +55,7 @@ def _rows(trace: Trace, new: Sequence[int]) -> Table:
     rows = []
     for place in new:
         row = weights[place - 1]
-        best = by_size(row)[: min(N_KEYS, place)]
+        best = by_size(row, min(N_KEYS, place))
         cells: list[Any] = []
         for n in range(N_KEYS):
             cells += (

@@ -14,7 +14,7 @@ from attnviz.errors import UsageError
 from attnviz.registry import no_such_choice
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
 from attnviz.render.views.walk import checks_line, headline
-from attnviz.rounding import by_size
+from attnviz.rounding import by_size, largest
 
 NAMES = tuple(PATTERNS)
 N_TOP = 3
@@ -69,7 +69,7 @@ def names_of_heads(report: HeadReport) -> list[list[str]]:
         report.null[places], nan=1.0
     )
     gains = np.where(clear | (report.n_texts == 1), gains, -1.0)
-    best, gain = gains.argmax(axis=0), gains.max(axis=0)
+    best, gain = largest(gains, axis=0), gains.max(axis=0)
     even = report.score[report.patterns.index("uniform")] >= EVEN
     return [
         [
@@ -113,7 +113,7 @@ def _ranked(report: HeadReport, name: str, top: int) -> Iterator[tuple[object, .
     place = report.patterns.index(name)
     by = report.score if name == "uniform" else report.excess
     flat = np.nan_to_num(by[place], nan=-np.inf).ravel()
-    for rank in by_size(flat)[:top]:
+    for rank in by_size(flat, top):
         i, j = divmod(int(rank), len(report.heads))
         if not np.isfinite(flat[rank]):
             return

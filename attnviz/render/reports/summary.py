@@ -29,7 +29,7 @@ from attnviz.core.stream.summary import (
 from attnviz.records import Tokens
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
 from attnviz.render.views.walk import headline
-from attnviz.rounding import bound, by_size
+from attnviz.rounding import bound, by_size, largest
 
 POOLS = ("max", "mean")
 _WIDE, _NARROW = 22, 10
@@ -150,7 +150,7 @@ def _figures(
     if sinks is not None:
         yield column("sink", "sink_share", "percent", sinks.astype(float).tolist())
     if part.received_HS is not None:
-        tops = part.received_HS.argmax(-1)
+        tops = largest(part.received_HS, axis=-1)
         shares = part.received_HS.max(-1) / np.maximum(part.received_HS.sum(-1), 1e-300)
         labels = [Label(summary.keys.labels[int(top)]) for top in tops]
         if raw:
@@ -175,7 +175,7 @@ def _size_of(summary: Summary) -> Text:
 def _received(tokens: Tokens, part: LayerSummary, place: int, name: str, n_shown: int) -> Table:
     assert part.received_HS is not None
     received = part.received_HS[place]
-    best = by_size(received)[:n_shown]
+    best = by_size(received, n_shown)
     top = float(received[best[0]]) or 1.0
     rows = tuple(
         (int(at), context(tokens, int(at), _WIDE), float(received[at]), float(received[at] / top))

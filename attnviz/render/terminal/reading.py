@@ -47,7 +47,7 @@ def _panel_sentences(panel: Matrix, heatmap: Heatmap, screen: Screen) -> Iterato
     if not n_shown:
         yield "Every cell is masked."
         return
-    strongest = by_size(strength, axis=None)[:n_shown]
+    strongest = by_size(strength.ravel(), n_shown)
     write = number_writer(values[~hidden], screen.precision)
     for place in strongest:
         row, column = (int(n) for n in np.unravel_index(place, values.shape))

@@ -87,11 +87,10 @@ def strongest(weights: Array) -> tuple[tuple[int, int, float], ...]:
     >>> strongest(np.array([[0.9, 0.1], [0.01, 0.0]]))
     ((0, 0, 0.9), (0, 1, 0.1))
     """
-    n_columns = weights.shape[1]
-    top = by_size(weights, axis=1)[:, : min(PER_QUERY, n_columns)]
+    top = by_size(weights, PER_QUERY)
     rows = np.repeat(np.arange(len(weights)), top.shape[1])
     found = weights[rows, top.ravel()]
-    order = by_size(found)[:MOST]
+    order = by_size(found, MOST)
     return tuple(
         (int(rows[n]), int(top.ravel()[n]), float(found[n])) for n in order if found[n] >= LEAST
     )

@@ -54,7 +54,7 @@ def view(trace: Trace, *, queries: Sequence[int] = (), keys: Sequence[int] = ())
     for i in range(len(trace.layers)):
         for j in range(len(trace.heads)):
             weights = np.asarray(trace.stages["weights"][i, j, query])
-            key = keys[0] if keys else largest(weights)
+            key = keys[0] if keys else int(largest(weights))
             shapes.extend(_pair(trace, i, j, query, key))
             rows.extend(_dimensions(trace, i, j, query, key))
     data = Table("neuron", DATA_COLUMNS, tuple(rows))
@@ -104,7 +104,7 @@ def _pair(trace: Trace, i: int, j: int, query: int, key: int) -> Iterator[Shape]
         "q·k",
         style="bar",
     )
-    strongest = by_size(np.abs(terms_E))[:_N_LARGEST]
+    strongest = by_size(np.abs(terms_E), _N_LARGEST)
     size = float(np.abs(terms_E).sum()) or 1.0
     yield Table(
         f"the {len(strongest)} largest of {len(terms_E)} dimensions",

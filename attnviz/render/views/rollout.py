@@ -87,7 +87,7 @@ def view_rows(found: RolloutRows) -> Document:
 def _sources(
     tokens: Tokens, row: np.ndarray[tuple[int], np.dtype[np.float64]], query: int
 ) -> Table:
-    best = by_size(row)[:N_SOURCES]
+    best = by_size(row, N_SOURCES)
     return Table(
         "what flowed into the last layer's token",
         (Column("#", "int"), Column("first layer", "label"), Column("share", "percent"),

@@ -373,7 +373,7 @@ def look_sentences(trace: Trace, i: int, j: int) -> Iterator[Text]:
                 )
             )
             continue
-        best = largest(weights[row])
+        best = int(largest(weights[row]))
         is_self = trace.key_tokens is None and best == row
         target = ("itself",) if is_self else ('"', Label(keys[best]), '"')
         yield Text(

@@ -61,8 +61,7 @@ def _dot_products(trace: Trace, i: int, j: int, query: int, where: str) -> Table
     terms_SE = q_E * k_SE
     n_terms = min(_N_TERMS, len(q_E))
     rows = []
-    for key in range(len(k_SE)):
-        largest = by_size(np.abs(terms_SE[key]))[:n_terms]
+    for key, largest in enumerate(by_size(np.abs(terms_SE), n_terms)):
         cells = [f"{terms_SE[key, e]:+.3f} [{e}]" for e in largest]
         rest = float(terms_SE[key].sum() - terms_SE[key, largest].sum())
         total = float(trace.stages["scores"][i, j, query, key])
