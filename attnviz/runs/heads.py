@@ -73,7 +73,7 @@ def rank_heads(
         Of random weights, random sequences and resampling.
     no_sinks
         Leave the first token and the special ones out, and scale the rest of each row to sum to 1:
-        what a head does besides parking its weight.
+        what a head does besides parking its weight. The report says how much is left.
     progress
         Told how many of how many runs are done.
     options
@@ -120,10 +120,13 @@ def rank_heads(
     total = len(tokens) + len(sequences)
     samples = _Samples()
     checks: dict[str, float] = {}
+    left: dict[int, list[Array]] = {}
     before: Mapping[int, tuple[Array, Array]] = {}
     for number, text in enumerate(tokens):
         facts = _facts(text, rarity)
-        maps = _maps(source, text, layers, trace_heads, _sinks(text) if no_sinks else None, checks)
+        maps = _maps(
+            source, text, layers, trace_heads, _sinks(text) if no_sinks else None, checks, left
+        )
         found = {layer: score(*maps[layer], facts) for layer in layers}
         for name in PATTERNS:
             if name == "positional" or (name == "induction" and sequences):
@@ -136,7 +139,9 @@ def rank_heads(
         progress(number + 1, total)
     for number, text in enumerate(sequences):
         facts = _facts(text, rarity)
-        maps = _maps(source, text, layers, trace_heads, _sinks(text) if no_sinks else None, checks)
+        maps = _maps(
+            source, text, layers, trace_heads, _sinks(text) if no_sinks else None, checks, left
+        )
         found = {layer: score(*maps[layer], facts) for layer in layers}
         samples.add("induction", *_stack([found[layer]["induction"] for layer in layers]))
         progress(len(tokens) + number + 1, total)
@@ -149,7 +154,13 @@ def rank_heads(
     computing = place.core_for(longest)
     changes = {"no_sinks": True} if no_sinks else {}
     run = RunInfo(__version__, computing.device, computing.dtype, computing.core, changes)
-    return _report(source, run, layers, samples, tokens, tuple(notices), checks)
+    rest = None
+    if no_sinks:
+        numbers = (
+            list(left) if len(layers) == 1 else layers
+        )  # a single layer may not know its number
+        rest = np.stack([np.mean(left[n], axis=0) for n in numbers])
+    return _report(source, run, layers, samples, tokens, tuple(notices), checks, rest)
 
 
 def _check_size(n_tokens: int, n_layers: int, n_heads: int) -> None:
@@ -178,6 +189,7 @@ def _maps(
     trace_heads: Callable[[LayerHeads], Mapping[str, Array]],
     sinks: Array | None,
     checks: dict[str, float],
+    left: dict[int, list[Array]],
 ) -> dict[int, tuple[Array, Array]]:
     """Run one text: layer → (weights (H, L, L), visible (H, L, L)), without sinks where asked."""
     found: dict[int, tuple[Array, Array]] = {}
@@ -192,6 +204,8 @@ def _maps(
         weights = np.asarray(stages["weights"], np.float64)
         visible = np.asarray(stages["visible"], bool)
         if sinks is not None:
+            rest_HL = weights[:, :, ~sinks].sum(axis=-1)
+            left.setdefault(heads.layer, []).append(rest_HL.mean(axis=-1))
             weights, visible = without_sinks(weights, sinks), visible & ~sinks
         found[heads.layer] = weights, visible
 
@@ -255,6 +269,7 @@ def _report(
     texts: Sequence[Tokens],
     notices: tuple[str, ...],
     checks: Mapping[str, float],
+    rest: Array | None,
 ) -> HeadReport:
     n_heads = source.info.n_heads
     names = tuple(PATTERNS)
@@ -274,6 +289,8 @@ def _report(
         arrays["score"][place], arrays["null"][place] = mean, null
         arrays["low"][place], arrays["high"][place] = low, high
         arrays["excess"][place] = np.where(np.isnan(mean), np.nan, excess(mean, null))
+    if rest is not None:  # a head that parks its weight does little else
+        arrays["excess"] *= rest
     if not any(n_samples):
         raise InputError(
             "the texts are too short to tell anything: give some of four words or more"
@@ -289,5 +306,6 @@ def _report(
         n_tokens=sum(len(t) for t in texts),
         notices=notices,
         checks=checks,
+        rest=rest,
         **arrays,
     )

@@ -291,6 +291,9 @@ class HeadReport:
         How many texts, pairs of texts or random sequences speak of each pattern.
     n_tokens
         Of all texts together.
+    rest : (layers, heads) or None
+        Where sinks were left out: the mean weight that remained in a row before it was scaled up to
+        1. Scores are of that rest, and ``excess`` is multiplied by it.
     """
 
     source: SourceInfo
@@ -308,6 +311,7 @@ class HeadReport:
     n_tokens: int
     checks: Mapping[str, float] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    rest: Array | None = None
 
     def to_numpy(self) -> dict[str, Array]:
         """Return ``score``, ``low``, ``high``, ``null`` and ``excess``, each (P, layers, heads)."""

@@ -14,12 +14,15 @@ from attnviz.errors import UsageError
 from attnviz.registry import no_such_choice
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
 from attnviz.render.views.walk import checks_line, headline
-from attnviz.rounding import by_size, largest
+from attnviz.rounding import by_size
 
 NAMES = tuple(PATTERNS)
 N_TOP = 3
 CLEAR = 0.2
 """A head is named after a pattern from this excess on, if its interval leaves the null."""
+SECOND = 0.6
+"""Share of the first pattern's excess from which a second one is named."""
+
 EVEN = 0.95
 """A head without a pattern is called uniform from this share of the largest entropy on."""
 _SHORT = {
@@ -62,6 +65,15 @@ def view(report: HeadReport, *, pattern: str | None = None, top: int = N_TOP) ->
 
 def names_of_heads(report: HeadReport) -> list[list[str]]:
     """Return what each head does most, (layers, heads) names; ``mixed`` where nothing stands out."""
+    return [[found[0] for found in row] for row in clear_names(report)]
+
+
+def clear_names(report: HeadReport) -> list[list[list[str]]]:
+    """Return the patterns that stand out in each head, (layers, heads), the largest excess first.
+
+    A second one is named where its excess is at least ``SECOND`` of the first's: induction is
+    measured on other texts than the rest, and a head may do both.
+    """
     order = [n for n in report.patterns if n not in ("uniform", "positional")]
     places = [report.patterns.index(n) for n in order]
     gains = np.nan_to_num(report.excess[places], nan=-1.0)
@@ -69,15 +81,15 @@ def names_of_heads(report: HeadReport) -> list[list[str]]:
         report.null[places], nan=1.0
     )
     gains = np.where(clear | (report.n_texts == 1), gains, -1.0)
-    best, gain = largest(gains, axis=0), gains.max(axis=0)
     even = report.score[report.patterns.index("uniform")] >= EVEN
-    return [
-        [
-            order[best[i, j]] if gain[i, j] >= CLEAR else "uniform" if even[i, j] else "mixed"
-            for j in range(len(report.heads))
-        ]
-        for i in range(len(report.layers))
-    ]
+
+    def names(i: int, j: int) -> list[str]:
+        best = [int(n) for n in by_size(gains[:, i, j])]
+        least = max(CLEAR, SECOND * float(gains[best[0], i, j]))
+        found = [order[n] for n in best[:2] if gains[n, i, j] >= least]
+        return found or ["uniform" if even[i, j] else "mixed"]
+
+    return [[names(i, j) for j in range(len(report.heads))] for i in range(len(report.layers))]
 
 
 def _about(report: HeadReport) -> Text:
@@ -98,13 +110,15 @@ def _ranking(report: HeadReport, names: tuple[str, ...], top: int) -> Table:
     columns = (
         Column("pattern", "text"), Column("head", "text"), Column("score"), Column("95 % low"),
         Column("high"), Column("null"), Column("excess"),
+        *(() if report.rest is None else (Column("weight left"),)),
     )  # fmt: skip
     return Table(
         "which head does what",
         columns,
         tuple(rows),
         formula="score: weight on the pattern's keys · null: the same with shuffled keys · "
-        "excess = (score − null) / (1 − null)",
+        "excess = (score − null) / (1 − null)"
+        + ("" if report.rest is None else " · weight left, once the sinks are out"),
         n_keys=2,
     )
 
@@ -121,14 +135,15 @@ def _ranked(report: HeadReport, name: str, top: int) -> Iterator[tuple[object, .
         values = [float(a[place, i, j]) for a in numbers]
         if name == "uniform":
             values[3:] = ["", ""]  # type: ignore[list-item]
-        yield (name, f"L{report.layers[i]}.H{report.heads[j]}", *values)
+        rest = () if report.rest is None else (float(report.rest[i, j]),)
+        yield (name, f"L{report.layers[i]}.H{report.heads[j]}", *values, *rest)
 
 
 def _map_of_names(report: HeadReport) -> Table:
-    names = names_of_heads(report)
+    names = clear_names(report)
     columns = (Column("layer", "text"), *(Column(f"H{head}", "text") for head in report.heads))
     rows = tuple(
-        (f"L{layer}", *(_SHORT[name] for name in row))
+        (f"L{layer}", *("+".join(_SHORT[name] for name in found) for found in row))
         for layer, row in zip(report.layers, names, strict=True)
     )
     return Table(
@@ -136,6 +151,7 @@ def _map_of_names(report: HeadReport) -> Table:
         columns,
         rows,
         formula=f"the pattern of the largest excess, from {CLEAR:g} on, outside its interval: "
+        f"a second one from {SECOND:g} of it on; "
         "1st token, spec(ial), prev(ious), near (local), ind(uction), even (uniform); · nothing "
         "stands out",
     )
@@ -170,12 +186,13 @@ def _data(report: HeadReport) -> Table:
     rows = tuple(
         (name, layer, head, *(_finite(a[p, i, j]) for a in
           (report.score, report.low, report.high, report.null, report.excess)),
-         report.n_samples[p])
+         report.n_samples[p], *(() if report.rest is None else (float(report.rest[i, j]),)))
         for p, name in enumerate(report.patterns)
         for i, layer in enumerate(report.layers)
         for j, head in enumerate(report.heads)
     )  # fmt: skip
-    return Table("heads", DATA_COLUMNS, rows)
+    left = () if report.rest is None else (Column("weight_left"),)
+    return Table("heads", (*DATA_COLUMNS, *left), rows)
 
 
 def _finite(value: float) -> float | None:
