@@ -18,6 +18,7 @@ from attnviz.runs.request import parse_layer
 from attnviz.sources import Source
 
 if TYPE_CHECKING:
+    from attnviz.sources.families.source import LightSource
     from attnviz.sources.models.source import TransformersSource
 
 
@@ -30,6 +31,7 @@ class Origin(TypedDict, total=False):
 
     weights: str
     model: str | None
+    engine: str
     attention: str | None
     decoder_text: str | None
     max_tokens: int | None
@@ -65,7 +67,7 @@ class Opened:
     queries: Tokens
     keys: Tokens
     layers: tuple[int, ...]
-    model: TransformersSource | None = None
+    model: TransformersSource | LightSource | None = None
 
     @property
     def key_tokens(self) -> Tokens | None:
@@ -133,7 +135,7 @@ class Place:
     device: str
     dtype: str
     max_tokens: int | None = None
-    model: TransformersSource | None = None
+    model: TransformersSource | LightSource | None = None
 
     def core_for(self, n_tokens: int) -> Computing:
         """Choose the core for a text of this length."""
@@ -158,6 +160,7 @@ def open_place(
     *,
     weights: str = "sample",
     model: str | None = None,
+    engine: str = "auto",
     attention: str | None = None,
     decoder_text: str | None = None,
     max_tokens: int | None = None,
@@ -180,6 +183,8 @@ def open_place(
         As of ``open_source``, where no model is given.
     model
         A Hugging Face folder, a place in its local cache, or a GGUF file.
+    engine
+        Who runs a model: ``light``, ``library``, or ``auto``, the light one where it is proved.
     attention, decoder_text
         Of an encoder-decoder: ``self``, ``cross`` or ``encoder``, and the decoder's text.
     max_tokens
@@ -220,6 +225,20 @@ def open_place(
         raise UsageError(f"--weights {weights} and --model {model} exclude each other: choose one")
     if n_heads is not None or n_kv_heads is not None:
         raise UsageError("--n-heads and --n-kv-heads are for weights: a model says its own")
+    from attnviz.sources.families.opening import try_light
+
+    light = try_light(
+        model,
+        engine=engine,
+        device=device,
+        dtype="float32" if dtype == "float64" else dtype,
+        which=attention,
+        max_tokens=max_tokens,
+        target=decoder_text,
+        notify=notify,
+    )
+    if light is not None:
+        return Place(light, light.layers, "cpu", dtype, max_tokens, light)
     from attnviz.core.device import choose_device, choose_dtype
     from attnviz.sources.models.source import open_model
 

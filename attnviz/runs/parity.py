@@ -99,9 +99,16 @@ def verify_model(opened: Opened) -> dict[str, float]:
     """
     if opened.model is None:
         raise UsageError("--verify compares with a model run untouched: give one with --model")
-    from attnviz.sources.models.verify import verify
+    from attnviz.sources.families.source import LightSource
 
-    found = verify(opened.model, opened.tokens, opened.computing.trace_heads)
+    if isinstance(opened.model, LightSource):
+        from attnviz.sources.families.verifying import verify_light
+
+        found = verify_light(opened.model, opened.tokens, opened.computing.trace_heads)
+    else:
+        from attnviz.sources.models.verify import verify
+
+        found = verify(opened.model, opened.tokens, opened.computing.trace_heads)
     if not found.holds:
         listed = sorted(found.weights.items(), key=lambda pair: -pair[1])
         worst = [f"weights of layer {listed[0][0]} by {listed[0][1]:.1e}"] if listed else []

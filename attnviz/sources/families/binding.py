@@ -1,0 +1,130 @@
+"""Which file of a model is which family's: config → family, stored names → the family's names.
+
+Every tensor is accounted for: one that is missing, of another shape, or unknown inside the model
+leaves it to the library. Heads on top of the model (a classifier, a pooler) are left aside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from attnviz.sources.families.family import Family
+from attnviz.sources.families.settings import Lacks, NotOurs
+from attnviz.sources.families.weights import Stored, Weights
+
+FAMILIES = {
+    "bert": "bert.Bert", "roberta": "bert.Bert", "xlm-roberta": "bert.Bert",
+    "camembert": "bert.Bert", "electra": "bert.Bert", "distilbert": "bert.Bert",
+    "mpnet": "bert.Bert", "gpt2": "gpt2.Gpt2", "gpt_neox": "neox.NeoX",
+    "llama": "llama.Llama", "mistral": "llama.Llama", "mixtral": "llama.Llama",
+    "qwen2": "llama.Llama", "qwen3": "llama.Llama", "qwen3_moe": "llama.Llama",
+    "smollm3": "llama.Llama", "olmo": "llama.Llama", "olmo2": "llama.Llama",
+    "granite": "llama.Llama", "stablelm": "llama.Llama", "phi3": "llama.Llama",
+    "phi": "llama.Llama", "starcoder2": "llama.Llama", "cohere": "llama.Llama",
+    "cohere2": "llama.Llama", "gemma": "gemma.Gemma", "gemma2": "gemma.Gemma",
+    "gemma3_text": "gemma.Gemma", "modernbert": "modernbert.ModernBert", "t5": "t5.T5",
+    "mt5": "t5.T5", "umt5": "t5.T5",
+}  # fmt: skip
+"""``model_type`` → file and class."""
+
+_OUTSIDE = re.compile(
+    r"(^|\.)(rotary_emb\.inv_freq|position_ids|attn\.bias|attn\.masked_bias|attention\.bias"
+    r"|attention\.masked_bias|relative_attention_bias_cached)$"
+    r"|^(pooler|lm_head|embed_out|score|classifier|qa_outputs|cls|head|decoder|pre_classifier"
+    r"|vocab_transform|vocab_layer_norm|vocab_projector|discriminator_predictions"
+    r"|generator_predictions|generator_lm_head|final_logits_bias)\b"
+)
+_SCALE = re.compile(r"_scale(_inv)?$")
+_EXPERT = re.compile(r"^(.*\.experts\.)(\d+)\.(\w+)\.weight$")
+
+
+def read_family(config: Mapping[str, Any]) -> Family:
+    """Return the family of a config.
+
+    Raises
+    ------
+    NotOurs
+        No family here, or a config that its file does not know.
+    """
+    kind = str(config.get("model_type"))
+    if kind not in FAMILIES:
+        raise NotOurs(f"models of the kind {kind[:40]!r} are not known here")
+    module, _, name = FAMILIES[kind].partition(".")
+    made: Family = getattr(import_module(f"attnviz.sources.families.{module}"), name)(config)
+    return made
+
+
+def bind(family: Family, stored: Weights, *, allows: frozenset[str] = frozenset()) -> Weights:
+    """Return a model's tensors by the family's names, each of the shape that the config says.
+
+    Parameters
+    ----------
+    stored
+        By the names in the files.
+    allows
+        Names of the files that are understood elsewhere.
+
+    Raises
+    ------
+    NotOurs
+        An unknown tensor inside the model, or a shape that the config does not say.
+    Lacks
+        A tensor of the architecture is missing.
+    """
+    wanted: dict[str, tuple[int, ...]] = dict(family.tensors())
+    for layer in range(family.n_layers):
+        at = family.prefix(layer)
+        wanted |= {at + name: shape for name, shape in family.layer_tensors(layer).items()}
+    prefix = _find_prefix(family, stored, next(iter(wanted)))
+    found: dict[str, Stored] = {}
+    for name, tensor in stored.tensors.items():
+        if name in allows:
+            continue
+        inside = name.startswith(prefix)
+        short = name[len(prefix) :] if inside else name
+        short = _ALIASES.get(short, short)
+        if short in found and short in wanted and tensor.shape == found[short].shape:
+            continue  # tied weights that were saved twice
+        known = short in wanted or _SCALE.sub("", short) in wanted or _is_stack(short, wanted)
+        if not known and inside and not _OUTSIDE.search(short):
+            raise NotOurs(f"it has a tensor {name[:80]!r} that this family does not have")
+        found[short] = tensor
+    for name, shape in wanted.items():
+        _check(name, shape, found)
+    return Weights(found, stored.maps)
+
+
+_ALIASES = {"encoder.embed_tokens.weight": "shared.weight", "LayerNorm.gamma": "LayerNorm.weight"}
+
+
+def _find_prefix(family: Family, stored: Weights, first: str) -> str:
+    names = [first, *(stored for stored, ours in _ALIASES.items() if ours == first)]
+    for prefix in family.prefixes:
+        if any(prefix + name in stored.tensors for name in names):
+            return prefix
+    raise Lacks(f"the model lacks the tensor {first!r} of its architecture")
+
+
+def _is_stack(name: str, wanted: Mapping[str, tuple[int, ...]]) -> bool:
+    """True for one tensor that holds a matrix of every expert."""
+    head, _, last = name.rpartition(".")
+    return head.endswith(".experts") and f"{head}.0.{last}.weight" in wanted
+
+
+def _check(name: str, shape: tuple[int, ...], found: Mapping[str, Stored]) -> None:
+    if name in found:
+        if found[name].shape != shape:
+            raise NotOurs(f"the tensor {name[:80]!r} has shape {found[name].shape}, not {shape}")
+        return
+    expert = _EXPERT.match(name)
+    if expert:
+        stack = found.get(expert[1] + expert[3])
+        if stack is not None and stack.shape[1:] == shape and int(expert[2]) < stack.shape[0]:
+            return
+    raise Lacks(
+        f"the model lacks the tensor {name[:80]!r} of its architecture: random numbers in its place "
+        "would be shown as the model's"
+    )
