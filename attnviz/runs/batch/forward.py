@@ -61,6 +61,8 @@ def choose_passes(source: Source, layers: Sequence[int], place: Place) -> Passes
 
 
 def _open_packer(source: Any) -> Any:
+    if hasattr(source, "packer"):
+        return source.packer
     from attnviz.sources.models.capture.packing import open_packer
 
     return open_packer(source)

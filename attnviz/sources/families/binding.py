@@ -38,7 +38,7 @@ _OUTSIDE = re.compile(
     r"|generator_predictions|generator_lm_head|final_logits_bias)\b"
 )
 _SCALE = re.compile(r"_scale(_inv)?$")
-_EXPERT = re.compile(r"^(.*\.experts\.)(\d+)\.(\w+)\.weight$")
+EXPERT = re.compile(r"^(.*\.experts\.)(\d+)\.(\w+)\.weight$")
 
 
 def read_family(config: Mapping[str, Any]) -> Family:
@@ -119,7 +119,7 @@ def _check(name: str, shape: tuple[int, ...], found: Mapping[str, Stored]) -> No
         if found[name].shape != shape:
             raise NotOurs(f"the tensor {name[:80]!r} has shape {found[name].shape}, not {shape}")
         return
-    expert = _EXPERT.match(name)
+    expert = EXPERT.match(name)
     if expert:
         stack = found.get(expert[1] + expert[3])
         if stack is not None and stack.shape[1:] == shape and int(expert[2]) < stack.shape[0]:

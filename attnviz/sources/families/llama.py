@@ -512,15 +512,7 @@ class Llama:
         made = np.zeros_like(x_LD)
         for expert in np.unique(best_LN).tolist():
             rows, places = np.nonzero(best_LN == expert)
-            gate, up, down = (_expert(w, at, expert, name) for name in names)
+            gate, up, down = (w.expert(f"{at}.experts.", expert, name) for name in names)
             part = activate(self.s.hidden_act, linear(x_LD[rows], gate)) * linear(x_LD[rows], up)
             made[rows] += linear(part, down) * share_LN[rows, places][:, None]
         return made
-
-
-def _expert(w: Layer, at: str, expert: int, name: str) -> Floats:
-    """Return one expert's matrix, whether a file has it alone or stacked with the others."""
-    stacked = f"{at}.experts.{name}"
-    if w.has(stacked):
-        return w.part(stacked, expert)
-    return w[f"{at}.experts.{expert}.{name}.weight"]

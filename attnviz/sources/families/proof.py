@@ -31,6 +31,7 @@ TOLERANCE = 1e-5
 _PROBE_TOKENS = 12
 _LONGEST_WINDOW = 1024
 _SHARE = 0.6
+_WHOLE_BYTES = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +98,17 @@ def prove(
     InputError
         The library does not take this model.
     """
-    n_layers = _fitting_layers(engine)
+    n_layers, is_whole = _fitting_layers(engine)
     if n_layers == 0:
         return None
     notify(f"comparing {files.name} with the library once (later runs skip this)")
     from attnviz.sources.families.twin import library_twin
 
-    twin = library_twin(engine, files, config, n_layers)
+    probes = _probes(engine)
+    words = None if is_whole else sorted({i for ids in probes for i in ids})
+    twin = library_twin(engine, files, config, n_layers=n_layers, words=words)
     worst = [0.0, 0.0]
-    for ids in _probes(engine):
+    for ids in probes:
         found = compare(engine, twin, ids, n_layers)
         worst = [max(a, b) if b == b else b for a, b in zip(worst, found)]
     proof = Proof(worst[0], worst[1], n_layers)
@@ -150,12 +153,19 @@ def _probes(engine: Engine) -> list[list[int]]:
     return [[(7 * i + 11) % family.n_vocab for i in range(n)] for n in sorted(lengths)]
 
 
-def _fitting_layers(engine: Engine) -> int:
-    """Return how many layers the library can hold as float32, of those the model has."""
+def _fitting_layers(engine: Engine) -> tuple[int, bool]:
+    """Return how many layers the library is given, and whether that is the model as it is.
+
+    A large model's first layers do, as far as one of every kind: what a question takes of memory
+    is not to depend on whether the model was used before.
+    """
+    family = engine.family
     room = room_bytes()
-    if room is None:
-        return engine.family.n_layers
-    left = _SHARE * room - engine.top_bytes()
     per_layer = engine.layer_bytes()
-    fitting = int(left // per_layer) if left > 0 else 0
-    return min(engine.family.n_layers, max(0, fitting))
+    whole = engine.top_bytes() + family.n_layers * per_layer
+    if whole <= min(_WHOLE_BYTES, _SHARE * (room or whole)):
+        return family.n_layers, True
+    kinds = [family.windows[layer] for layer in range(family.n_layers)]
+    n_layers = min(family.n_layers, max(2, *(kinds.index(kind) + 1 for kind in kinds)))
+    fits = room is None or n_layers * per_layer <= _SHARE * room
+    return (n_layers if fits else 0), False

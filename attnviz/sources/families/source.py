@@ -154,6 +154,11 @@ class LightSource:
 
         self.engine.run_packed([tokens.ids for tokens in texts], layers, hand_on)
 
+    @cached_property
+    def packer(self) -> Packer:
+        """Run texts packed into one row, equal lengths joined: what a batch asks for."""
+        return Packer(self)
+
     def generate(
         self,
         tokens: Tokens,
@@ -226,6 +231,27 @@ class LightSource:
                 f"{n_tokens} tokens, but {self.files.name} has positions for {limit}: shorten the "
                 f"text, or cut it with --max-tokens {limit}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Packed texts of a light source."""
+
+    source: LightSource
+
+    def run(
+        self,
+        texts: Sequence[Tokens],
+        layers: Sequence[int],
+        consume: Callable[[Sequence[int], LayerHeads], None],
+    ) -> None:
+        """Run texts in one row; ``consume`` receives the places of n texts of equal length, joined."""
+        source = self.source
+        if source.engine.can_pack(max(len(tokens) for tokens in texts)):
+            source.engine.run_packed([tokens.ids for tokens in texts], layers, consume)
+            return
+        for place, tokens in enumerate(texts):
+            source.run(tokens, layers, partial(consume, (place,)))
 
 
 def _draw(scores: Any, temperature: float, draw: np.random.Generator) -> int:

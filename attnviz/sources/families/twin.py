@@ -5,16 +5,16 @@ Home of torch and ``transformers`` in this folder; imported only for a proof or 
 
 from __future__ import annotations
 
-import re
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from attnviz.errors import InputError
+from attnviz.sources.families.binding import EXPERT
 from attnviz.sources.families.engine import Engine
 from attnviz.sources.families.parts import Floats
-from attnviz.sources.families.weights import Weights
 from attnviz.sources.models.files import ModelFiles
 from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.library import load_transformers
@@ -23,12 +23,23 @@ Twin = Callable[[Sequence[int]], tuple[list[Floats], Floats]]
 
 
 def library_twin(
-    engine: Engine, files: ModelFiles, config: Mapping[str, Any], n_layers: int
+    engine: Engine,
+    files: ModelFiles,
+    config: Mapping[str, Any],
+    *,
+    n_layers: int,
+    words: Sequence[int] | None = None,
 ) -> Twin:
     """Load a model with the library, at most its first layers.
 
-    A folder is read by the library itself. A GGUF's arrays are handed to it: what it makes of the
-    file's names and orders of rows is then ours, and is held by tests.
+    A folder is read by the library itself. A GGUF's arrays, and some layers of a large model, are
+    handed to it: what becomes of the file's names and orders of rows is then ours, and is held by
+    tests.
+
+    Parameters
+    ----------
+    words
+        The only ids that will be asked about; their rows of the embedding are all it gets.
 
     Returns
     -------
@@ -41,19 +52,16 @@ def library_twin(
         The library does not take this model.
     """
     transformers = load_transformers()
-    if files.kind == "gguf":
-        model = guard(
-            f"the model {files.name}", lambda: _from_arrays(transformers, engine, config, n_layers)
-        )
+    name = f"the model {files.name}"
+    if files.kind == "gguf" or words is not None:
+        model = guard(name, lambda: _from_arrays(transformers, engine, config, n_layers, words))
     else:
-        model = guard(
-            f"the model {files.name}", lambda: _from_folder(transformers, files, n_layers)
-        )
+        model = guard(name, lambda: _from_folder(transformers, files, n_layers))
     body = getattr(model, "base_model", model)
     body = body.encoder if getattr(body.config, "is_encoder_decoder", False) else body
 
     def run(ids: Sequence[int]) -> tuple[list[Floats], Floats]:
-        inputs = torch.tensor([list(ids)])
+        inputs = torch.tensor([list(ids) if words is None else [words.index(i) for i in ids]])
         with torch.inference_mode():
             out = body(
                 input_ids=inputs,
@@ -64,7 +72,7 @@ def library_twin(
         weights = [w[0].float().numpy() for w in out.attentions or ()]
         return weights, out.last_hidden_state[0].float().numpy()
 
-    return lambda ids: guard(f"the model {files.name}", lambda: run(ids))
+    return lambda ids: guard(name, lambda: run(ids))
 
 
 def _shorten(config: Any, n_layers: int) -> None:
@@ -98,50 +106,60 @@ def _from_folder(transformers: Any, files: ModelFiles, n_layers: int) -> Any:
 
 
 def _from_arrays(
-    transformers: Any, engine: Engine, config: Mapping[str, Any], n_layers: int
+    transformers: Any,
+    engine: Engine,
+    config: Mapping[str, Any],
+    n_layers: int,
+    words: Sequence[int] | None,
 ) -> Any:
     told = {k: v for k, v in config.items() if k not in ("model_type", "rope_freqs")}
+    if words is not None:
+        told |= {"vocab_size": len(words), "pad_token_id": None}
     made = transformers.AutoConfig.for_model(config["model_type"], **told)
     _shorten(made, n_layers)
-    with torch.random.fork_rng():
+    with importlib.import_module("accelerate").init_empty_weights(include_buffers=False):
         model = transformers.AutoModel.from_config(made, attn_implementation="eager").eval()
     divisors = config.get("rope_freqs")
     if divisors is not None:
         for name, buffer in model.named_buffers():
             if name.endswith("inv_freq") and "sliding" not in name:
                 buffer.div_(torch.tensor(divisors))
-    state = _state(engine.weights, model.state_dict().keys(), n_layers)
+    state = _state(engine, n_layers, words)
+    unused = {key: value for key, value in model.state_dict().items() if key.startswith("pooler.")}
+    state |= {key: torch.zeros(value.shape) for key, value in unused.items()}
     left, extra = model.load_state_dict(state, strict=False, assign=True)
-    left = [key for key in left if not key.endswith("lm_head.weight")]
     if left or extra:
         raise InputError(f"the library's model has other tensors: {[*left, *extra][:2]}")
     return model
 
 
-_LAYER = re.compile(r"^(?:layers|h)\.(\d+)\.")
-_STACK = re.compile(r"^(.*\.experts\.)(w1|w2|w3|gate_proj|up_proj|down_proj)$")
-
-
-def _state(weights: Weights, wanted: Any, n_layers: int) -> dict[str, torch.Tensor]:
-    """Return the first layers' arrays by the library's names."""
+def _state(engine: Engine, n_layers: int, words: Sequence[int] | None) -> dict[str, torch.Tensor]:
+    """Return the first layers' arrays by the library's names, experts stacked."""
+    family, weights = engine.family, engine.weights
+    table = next(iter(family.tensors()))
+    wanted = [*family.tensors()]
+    for layer in range(n_layers):
+        wanted += [family.prefix(layer) + name for name in family.layer_tensors(layer)]
     found: dict[str, torch.Tensor] = {}
-    for name in weights.tensors:
-        layer = _LAYER.match(name)
-        if (layer and int(layer[1]) >= n_layers) or name.startswith(("lm_head", "embed_out")):
-            continue
-        stack = _STACK.match(name)
-        numbers = torch.from_numpy(weights.read(name).copy())
-        weights.release()
-        if stack is None:
-            found[name] = numbers
-            continue
-        place = "gate_up_proj" if stack[2] in ("w1", "w3", "gate_proj", "up_proj") else "down_proj"
-        full = stack[1].replace("block_sparse_moe", "mlp") + place
-        if place == "down_proj":
-            found[full] = numbers
-        elif full in found:
-            pair = (found[full], numbers)
-            found[full] = torch.cat(pair if stack[2] in ("w3", "up_proj") else pair[::-1], 1)
+    experts: dict[str, dict[str, list[torch.Tensor]]] = {}
+    for name in wanted:
+        match = EXPERT.match(name)
+        if match:
+            numbers = weights.expert(match[1], int(match[2]), match[3])
+            role = _ROLES.get(match[3], match[3])
+            listed = experts.setdefault(match[1].replace("block_sparse_moe", "mlp"), {})
+            listed.setdefault(role, []).append(torch.from_numpy(numbers.copy()))
         else:
-            found[full] = numbers
-    return {(k.replace("block_sparse_moe.gate", "mlp.gate")): v for k, v in found.items()}
+            own = (
+                weights.read(name) if name != table or words is None else weights.rows(name, words)
+            )
+            found[name.replace("block_sparse_moe", "mlp")] = torch.from_numpy(own.copy())
+        weights.release()
+    for at, parts in experts.items():
+        gates, ups = torch.stack(parts["gate_proj"]), torch.stack(parts["up_proj"])
+        found[f"{at}gate_up_proj"] = torch.cat((gates, ups), 1)
+        found[f"{at}down_proj"] = torch.stack(parts["down_proj"])
+    return found
+
+
+_ROLES = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}

@@ -43,7 +43,7 @@ def verify_light(
             f"{len(tokens)}"
         )
     engine = source.engine
-    twin = library_twin(engine, source.files, source.config, engine.family.n_layers)
+    twin = library_twin(engine, source.files, source.config, n_layers=engine.family.n_layers)
     theirs, states = twin(tokens.ids)
     found: dict[int, float] = {}
 

@@ -118,10 +118,18 @@ class Weights:
             )
         return stored.numbers(np.asarray(ids, np.int64))
 
-    def part(self, name: str, at: int) -> Floats:
-        """Return one expert's matrix out of a tensor of many: (out, in) float32."""
-        one: Floats = self._stored(name).numbers(slice(at, at + 1))[0]
-        return one
+    def expert(self, at: str, expert: int, name: str) -> Floats:
+        """Return one expert's matrix, whether a file has it alone or stacked with the others.
+
+        Parameters
+        ----------
+        at
+            How the experts' names begin, ``.experts.`` included.
+        """
+        if at + name in self.tensors:
+            one: Floats = self.tensors[at + name].numbers(slice(expert, expert + 1))[0]
+            return one
+        return self.read(f"{at}{expert}.{name}.weight")
 
     def chunks(self, name: str) -> Iterator[Floats]:
         """Return a large matrix in pieces of its rows."""
@@ -187,12 +195,9 @@ class Layer:
         full = self.prefix + name
         return self.weights.read(full) if full in self.weights.tensors else None
 
-    def part(self, name: str, at: int) -> Floats:
+    def expert(self, at: str, expert: int, name: str) -> Floats:
         """Return one expert's matrix."""
-        return self.weights.part(self.prefix + name, at)
-
-    def has(self, name: str) -> bool:
-        return self.prefix + name in self.weights.tensors
+        return self.weights.expert(self.prefix + at, expert, name)
 
 
 def open_safetensors(paths: Sequence[Path]) -> Weights:
