@@ -38,6 +38,7 @@ KINDS = {
 }  # fmt: skip
 """``general.architecture`` → ``model_type``."""
 
+_LARGEST = {"gemma2": 46, "gemma3_text": 62}
 _PERMUTED = frozenset({"llama", "granite", "smollm3"})
 _GEMMA = frozenset({"gemma", "gemma2", "gemma3"})
 _SIZES = {
@@ -183,6 +184,13 @@ def read_config(file: Gguf) -> dict[str, Any]:
         config["use_parallel_residual"] = "blk.0.ffn_norm.weight" not in names
     if kind in ("gemma", "gemma2", "gemma3_text"):
         config["hidden_activation"] = "gelu_pytorch_tanh"
+    if kind in _LARGEST:
+        # the file does not say it; llama.cpp knows the one model that differs by its layers
+        is_largest = config["num_hidden_layers"] == _LARGEST[kind]
+        width = config["hidden_size"] // config["num_attention_heads"]
+        config["query_pre_attn_scalar"] = width if is_largest else config["head_dim"]
+    if kind == "granite" and "logit_scale" in config:
+        config["logits_scaling"] = config.pop("logit_scale")
     return config
 
 

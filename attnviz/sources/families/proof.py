@@ -105,7 +105,10 @@ def prove(
     from attnviz.sources.families.twin import library_twin
 
     probes = _probes(engine)
-    words = None if is_whole else sorted({i for ids in probes for i in ids})
+    words = None
+    if not is_whole:  # encoders may count positions by the padding's id: they get all words
+        few = sorted({i for ids in probes for i in ids})
+        words = few if engine.family.is_causal else list(range(engine.n_rows()))
     twin = library_twin(engine, files, config, n_layers=n_layers, words=words)
     worst = [0.0, 0.0]
     for ids in probes:
