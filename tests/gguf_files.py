@@ -250,6 +250,8 @@ def _part(config: Any) -> dict[str, Any]:
 
 _QWEN_MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 _NO_KV = {"num_key_value_heads": None}
+_HALF = {"rope_parameters": {
+    "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}  # fmt: skip
 FILES: dict[str, Written] = {
     "Llama": Written(
         "llama", "LlamaConfig", _sizes(tie_word_embeddings=True),
@@ -283,7 +285,8 @@ FILES: dict[str, Written] = {
         "gemma2", "Gemma2Config",
         _sizes(head_dim=16, sliding_window=4, attn_logit_softcapping=2.0,
                final_logit_softcapping=9.0, query_pre_attn_scalar=16),
-        lambda c: {**_windowed(c), "attn_logit_softcapping": 2.0, "final_logit_softcapping": 9.0}),
+        lambda c: {**_windowed(c), "attn_logit_softcapping": c.attn_logit_softcapping,
+                   "final_logit_softcapping": c.final_logit_softcapping}),
     "Gemma 3": Written(
         "gemma3", "Gemma3TextConfig",
         _sizes(head_dim=16, sliding_window=4, query_pre_attn_scalar=16, num_hidden_layers=7,
@@ -298,10 +301,10 @@ FILES: dict[str, Written] = {
     "StarCoder 2": Written(
         "starcoder2", "Starcoder2Config", _sizes(sliding_window=6), _windowed),
     "StableLM": Written(
-        "stablelm", "StableLmConfig", _sizes(use_qkv_bias=True),
+        "stablelm", "StableLmConfig", _sizes(use_qkv_bias=True, **_HALF),
         lambda c: {**_part(c), "use_parallel_residual": False}),
     "StableLM, parallel": Written(
-        "stablelm", "StableLmConfig", _sizes(use_parallel_residual=True, qk_layernorm=True),
+        "stablelm", "StableLmConfig", _sizes(use_parallel_residual=True, qk_layernorm=True, **_HALF),
         lambda c: {**_part(c), "use_parallel_residual": True}),
     "Falcon": Written("falcon", "FalconConfig", {
         "vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -316,7 +319,7 @@ FILES: dict[str, Written] = {
         "vocab_size": WORDS, "hidden_size": 32, "n_layer": 3, "n_head": 4, "bos_token_id": 0,
         "eos_token_id": 2}),
     "GPT-NeoX": Written(
-        "gptneox", "GPTNeoXConfig", {k: v for k, v in _sizes().items() if k != "num_key_value_heads"},
+        "gptneox", "GPTNeoXConfig", {k: v for k, v in _sizes(**_HALF).items() if k != "num_key_value_heads"},
         lambda c: {**_part(c), "use_parallel_residual": True}),
     "Nemotron": Written("nemotron", "NemotronConfig", _sizes(head_dim=8), lambda c: {
         **_part(c), "attention.layer_norm_rms_epsilon": None,

@@ -8,7 +8,7 @@ in another order, adds one to some norms and stacks experts; that is undone. Nee
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,9 +112,21 @@ class Account:
         InputError
             Tensors of shapes that do not fit, or of a type that cannot be dequantised.
         """
+        return self._make(
+            name, [self.file.read(tensor) for tensor in self.parameters[name].tensors]
+        )
+
+    def each(self) -> Iterator[tuple[str, Array]]:
+        """Yield every parameter and its name; tensors that several are made of are read once."""
+        last: dict[str, Array] = {}
+        for name, part in self.parameters.items():
+            last = {t: last[t] if t in last else self.file.read(t) for t in part.tensors}
+            yield name, self._make(name, list(last.values()))
+
+    def _make(self, name: str, tensors: Sequence[Array]) -> Array:
         part = self.parameters[name]
         try:
-            made = part.change(*(self.file.read(tensor) for tensor in part.tensors))
+            made = part.change(*tensors)
         except (ValueError, IndexError) as fault:
             raise InputError(
                 f"{self.file.path.name}: {part.tensors[0]} has a shape that its settings do not "
@@ -330,7 +342,7 @@ def _read_config(reader: Reader) -> None:
             config[name] = value
     config.update(kind.fixed)
     if kind.rotary != "none":
-        config["rope_parameters"] = _rope(reader, turned / width)
+        config["rope_parameters"] = _rope(reader, turned, width)
 
 
 def _epsilon(reader: Reader) -> float:
@@ -348,14 +360,14 @@ def _epsilon(reader: Reader) -> float:
     return float(told[wanted])
 
 
-def _rope(reader: Reader, part: float) -> dict[str, Any]:
+def _rope(reader: Reader, n_turned: int, width: int) -> dict[str, Any]:
     """Read the rotary positions as the library's ``rope_parameters``."""
     found: dict[str, Any] = {
         "rope_theta": float(reader.number("rope.freq_base", 10000.0)),
         "rope_type": "default",
     }
     if reader.kind.rotary == "part":
-        found["partial_rotary_factor"] = part
+        found["partial_rotary_factor"] = n_turned / width
     factor = reader.get("rope.scaling.factor", reader.get("rope.scale_linear"))
     # llama.cpp takes a factor without a type as linear
     told = reader.get("rope.scaling.type", "linear" if factor else "none")
@@ -380,12 +392,12 @@ def _rope(reader: Reader, part: float) -> dict[str, Any]:
     elif told not in ("none", "linear", "yarn", "longrope"):
         raise reader.refuse(f"says rope.scaling.type = {str(told)[:40]}, which is not read")
     if reader.has("rope_freqs.weight") and reader.kind.has_factors:
-        _add_factors(reader, found, ("rope_freqs.weight", "rope_freqs.weight"), None)
+        _add_factors(reader, found, ("rope_freqs.weight",) * 2, None, n_turned)
     elif any(reader.has(f"rope_factors_{which}.weight") for which in ("long", "short")):
         if original is None or found["rope_type"] != "default":
             raise reader.refuse("has rope factors without an original_context_length of their own")
         names = ("rope_factors_long.weight", "rope_factors_short.weight")
-        _add_factors(reader, found, names, original)
+        _add_factors(reader, found, names, original, n_turned)
         found["attention_factor"] = float(attention)
         attention = 1.0
     elif told == "longrope":
@@ -396,7 +408,11 @@ def _rope(reader: Reader, part: float) -> dict[str, Any]:
 
 
 def _add_factors(
-    reader: Reader, rope: dict[str, Any], names: tuple[str, str], original: int | None
+    reader: Reader,
+    rope: dict[str, Any],
+    names: tuple[str, str],
+    original: int | None,
+    n_turned: int,
 ) -> None:
     """Divide each frequency by a factor of its own; the library's longrope does that.
 
@@ -412,7 +428,12 @@ def _add_factors(
         if not reader.has(name):
             raise reader.refuse(f"lacks the tensor {name!r} beside the other rope factors")
         reader.seen.add(name)
-        found.append([float(factor) * linear for factor in reader.file.read(name).ravel()])
+        factors = [float(factor) for factor in reader.file.read(name).ravel()]
+        if len(factors) != n_turned // 2 or not all(0 < factor < np.inf for factor in factors):
+            raise reader.refuse(
+                f"is damaged: {name} holds {len(factors)} factors, {n_turned // 2} above 0 are wanted"
+            )
+        found.append([factor * linear for factor in factors])
     rope |= {
         "rope_type": "longrope",
         "long_factor": found[0],

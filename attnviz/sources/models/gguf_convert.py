@@ -1,6 +1,6 @@
 """Turn a GGUF file into a model folder once, in the local cache, keyed by the file's hash.
 
-Every setting and tensor is placed by our own table (``gguf_meaning``): the library's conversion
+Every setting and tensor is placed by our own account (``gguf_accounting``): the library's conversion
 drops rope scaling, biases and softcaps, and draws random numbers for tensors that are missing.
 """
 
@@ -12,22 +12,24 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from attnviz.errors import InputError, ResourceError
 from attnviz.sources.models.cache import cache_folder, new_folder, sha256_of
 from attnviz.sources.models.gguf import Gguf, read_gguf
-from attnviz.sources.models.gguf_meaning import config_of, parameters_of, read_parameter
+from attnviz.sources.models.gguf_accounting import Account, account
 from attnviz.sources.models.gguf_words import split_as_trained
 from attnviz.sources.models.guarding import guard
 from attnviz.sources.models.library import load_transformers, require, version_of
 
 _FLOAT_BYTES = 4
-_MEANING = 2
+_MEANING = 3
 """Raised with every change of what a file is taken to mean: older conversions are made anew."""
 _LEAST_LIMIT = 1024
+_ENTRY_BYTES = 256
+"""At most so many hold a tensor's type, its shape (4 axes) and where it is, in a header."""
 _SIZE = re.compile(r"(?<!context_)(?<!temperature_)length$|count$|size$|rank$")
 _REQUIRED = ("block_count", "embedding_length", "feed_forward_length", "attention.head_count")
 _SHOWN_BY = {
@@ -87,9 +89,9 @@ def write_model(file: Gguf, folder: Path) -> None:
     InputError
         A key or tensor that is missing, or whose meaning is not known.
     """
-    config, parameters = config_of(file), list(parameters_of(file))
-    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-    _write_weights(file, parameters, folder / "model.safetensors")
+    found = account(file)
+    (folder / "config.json").write_text(json.dumps(found.config, indent=1), encoding="utf-8")
+    _write_weights(found, folder / "model.safetensors")
 
 
 def _write_tokenizer(file: Gguf, folder: Path) -> None:
@@ -107,27 +109,24 @@ def _write_tokenizer(file: Gguf, folder: Path) -> None:
         guard(f"the tokenizer in {path.name}", make_tokenizer, hush=True)
 
 
-def _write_weights(
-    file: Gguf, parameters: Sequence[tuple[str, tuple[int, ...], str]], target: Path
-) -> None:
-    """Write parameters as float32 safetensors, one in memory at a time."""
+def _write_weights(found: Account, target: Path) -> None:
+    """Write parameters as float32 safetensors, one in memory at a time.
+
+    Room for the header, which comes first, is left in front; the format lets it end in spaces.
+    """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    room = 64 + sum(len(json.dumps(name)) + _ENTRY_BYTES for name in found.parameters)
     reached = 0
-    for name, shape, _ in parameters:
-        end = reached + _FLOAT_BYTES * math.prod(shape)
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [reached, end]}
-        reached = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
     with target.open("wb") as stream:
+        stream.seek(8 + room)
+        for name, values in found.each():
+            end = reached + values.nbytes
+            header[name] = {"dtype": "F32", "shape": values.shape, "data_offsets": [reached, end]}
+            reached = end
+            stream.write(values.astype("<f4", copy=False).data)
+        text = json.dumps(header).encode().ljust(room)
+        stream.seek(0)
         stream.write(len(text).to_bytes(8, "little") + text)
-        for name, shape, tensor in parameters:
-            values = read_parameter(file, name, shape, tensor)
-            if values.shape != shape:
-                raise InputError(
-                    f"{file.path.name}: {tensor} has the shape {values.shape}, not {shape}"
-                )
-            stream.write(values.astype("<f4", copy=False).tobytes())
 
 
 def check_sizes(file: Gguf) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gguf_files import FILES, write_entry
+from gguf_files import FILES, build, write_entry
 
 pytest.importorskip("transformers", reason="needs the extra 'models'")
 pytest.importorskip("gguf", reason="needs the extra 'models'")
@@ -22,10 +22,12 @@ from safetensors.numpy import save_file
 from attnviz.errors import InputError
 from attnviz.sources.models.gguf import Gguf, read_gguf
 from attnviz.sources.models.gguf_accounting import Account, account
+from attnviz.sources.models.gguf_convert import write_model
 from attnviz.sources.models.gguf_kinds import ARCHITECTURES
 
 IDS = [[5, 9, 100, 201, 33, 7, 8, 261, 44, 100, 5, 9]]
 Make = Callable[[str], Path]
+TOLERANCE = 2e-6
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +47,13 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
     torch.set_num_threads(before)
 
 
-def attentions(model: Any) -> dict[str, Any]:
-    more = (
-        {"decoder_input_ids": torch.tensor(IDS)[:, :6]} if model.config.is_encoder_decoder else {}
-    )
+def attentions(model: Any, n_tokens: int = 12) -> dict[str, Any]:
+    ids = torch.tensor(IDS * 3).reshape(1, -1)[:, :n_tokens]
+    more = {"decoder_input_ids": ids[:, :6]} if model.config.is_encoder_decoder else {}
     if not hasattr(model, "decoder"):
         more = {}
     with torch.inference_mode():
-        found = model(torch.tensor(IDS), output_attentions=True, **more)
+        found = model(ids, output_attentions=True, **more)
     return {k: v for k, v in found.items() if "attentions" in k or k == "logits"}
 
 
@@ -78,17 +79,103 @@ def test_every_architecture_that_is_read_is_written_here() -> None:
     assert {entry.arch for entry in FILES.values()} == ARCHITECTURES
 
 
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """Return the largest difference of attention and logits; infinite where shapes differ."""
+    pairs = [(a, b) for key in one for a, b in zip(one[key], other[key], strict=True)]
+    if set(one) != set(other) or any((a is None) != (b is None) for a, b in pairs):
+        return np.inf
+    kept = [(a, b) for a, b in pairs if a is not None]
+    return max(float((a - b).abs().max()) if a.shape == b.shape else np.inf for a, b in kept)
+
+
+def ours(path: Path, folder: Path) -> Any:
+    """Read a file as the product does, without its tokenizer."""
+    folder.mkdir(exist_ok=True)
+    write_model(read_gguf(path), folder)
+    architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
+    return loaded(folder, architecture)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_the_model_that_it_was_made_of(make: Make, tmp_path: Path, name: str) -> None:
-    folder = make(name)
-    found = account(read_gguf(folder / "tiny.gguf"))
-    architecture = found.config["architectures"][0]
-    own = attentions(loaded(folder / "original", architecture))
-    ours = attentions(loaded(as_folder(found, tmp_path / "made"), architecture))
-    assert set(own) == set(ours)
-    for key, values in own.items():
-        for a, b in zip(values, ours[key], strict=True):
-            assert a is b is None or float((a - b).abs().max()) <= 2e-6
+    made = ours(make(name) / "tiny.gguf", tmp_path / "made")
+    own = loaded(make(name) / "original", type(made).__name__)
+    assert difference(attentions(own), attentions(made)) <= TOLERANCE
+
+
+ROPE = {"rope_theta": 1e4}
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    ("Llama", {"rope_parameters": {**ROPE, "rope_type": "linear", "factor": 8.0}}),
+    ("Llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}}),
+    ("Llama", {"attention_bias": True}),
+    ("Llama, yarn", {"rope_parameters": {
+        **ROPE, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+        "beta_fast": 8.0, "beta_slow": 2.0, "attention_factor": 1.7}}),
+    ("Mistral", {"sliding_window": 2}),
+    ("Gemma 2", {"attn_logit_softcapping": 3.0}),
+    ("Gemma 2", {"final_logit_softcapping": 2.0}),
+    ("Gemma 2", {"sliding_window": 2}),
+    ("Gemma 3", {"sliding_window": 2}),
+    ("Qwen3", {"head_dim": 24}),
+    ("Qwen3", {"attention_bias": True}),
+    ("StableLM", {"use_qkv_bias": False}),
+    ("StableLM", {"rope_parameters": {**ROPE, "rope_type": "default", "partial_rotary_factor": 0.25}}),
+    ("Phi-3", {"sliding_window": 3}),
+    ("Granite", {"attention_bias": True}),
+    ("Nemotron", {"attention_bias": True, "mlp_bias": True}),
+    ("Cohere", {"logit_scale": 0.5}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "changes"), CHANGES)
+def test_N4_N7_F1a_settings_and_biases_reach_the_model(
+    make: Make, tmp_path: Path, name: str, changes: dict[str, Any]
+) -> None:
+    path, _ = write_entry(name, tmp_path, changes=changes)
+    made = ours(path, tmp_path / "made")
+    own = attentions(loaded(tmp_path / "original", type(made).__name__))
+    before = attentions(loaded(make(name) / "original", type(made).__name__))
+    assert difference(own, attentions(made)) <= TOLERANCE
+    assert difference(own, before) > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", [
+    name if name in ("Llama, yarn", "Gemma 2") else pytest.param(name, marks=pytest.mark.slow)
+    for name in FILES
+])  # fmt: skip
+def test_each_setting_changed_by_one_step_changes_the_answer_or_is_refused(
+    make: Make, tmp_path: Path, name: str
+) -> None:
+    """Where nothing changes, nothing changes in the original either: see ``SILENT``."""
+    path = make(name) / "tiny.gguf"
+    file = read_gguf(path)
+    before = attentions(ours(path, tmp_path / "before"))
+    same = set()
+    for key, value in file.metadata.items():
+        short = key.removeprefix(f"{file.architecture}.")
+        if short == key or isinstance(value, str | list):
+            continue
+        step = not value if isinstance(value, bool) else value * 2 if value % 1 else value + 1
+        if short == "rope.scaling.original_context_length":
+            step = 4 * value  # yarn rounds what it computes from it
+        try:
+            found = account(saying(file, **{short: step}))
+            folder = as_folder(found, tmp_path / short)
+            after = attentions(loaded(folder, found.config["architectures"][0]))
+        except Exception:  # ours, or the library's about sizes that do not fit
+            continue
+        if difference(before, after) == 0:
+            same.add(short)
+    assert SILENT_IN.get(name, set()) <= same <= SILENT | SILENT_IN.get(name, set())
+
+
+SILENT = {"context_length", "decoder_start_token_id"}
+"""How long texts may be, and where writing begins: no attention changes by them."""
+SILENT_IN = {
+    **{name: {"feed_forward_length"} for name in ("Qwen2-MoE", "Qwen3-MoE", "GPT-OSS")},
+    "Phi-3": {"rope.scaling.original_context_length"},
+}
+"""Of dense layers, which these have none of; the length before scaling, which this has none of."""
 
 
 def without(file: Gguf, name: str) -> Gguf:
@@ -209,32 +296,43 @@ def test_gemma_2_of_46_layers_is_scaled_by_its_width(make: Make) -> None:
     assert account(large).config["query_pre_attn_scalar"] == 32 // 4
 
 
-def test_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
-    factors = np.array([1.0, 1.5, 4.0, 8.0], np.float32)
-    path, model = write_entry("Llama", tmp_path, extra={"rope_freqs.weight": factors})
-    found = account(read_gguf(path))
-    made = loaded(as_folder(found, tmp_path / "made"), "LlamaForCausalLM")
-    wanted = model.model.rotary_emb.inv_freq / torch.tensor(factors)
-    assert torch.equal(made.model.rotary_emb.inv_freq, wanted)
-    assert made.model.rotary_emb.attention_scaling == 1.0
-    with pytest.raises(InputError, match="rope_freqs"):
-        account(
-            read_gguf(write_entry("Qwen3", tmp_path / "q", extra={"rope_freqs.weight": factors})[0])
-        )
+def test_rope_factors_are_llama_3_s_scaling(tmp_path: Path) -> None:
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16, **ROPE}  # fmt: skip
+    model = build("Llama", rope_parameters=rope)
+    plain = 1e4 ** (-np.arange(0, 8, 2) / 8)
+    factors = (plain / model.model.rotary_emb.inv_freq.numpy()).astype(np.float32)
+    how = {"changes": {"rope_parameters": rope}, "extra": {"rope_freqs.weight": factors}}
+    path, _ = write_entry("Llama", tmp_path, **how)
+    own = attentions(loaded(tmp_path / "original", "LlamaForCausalLM"))
+    assert difference(own, attentions(ours(path, tmp_path / "made"))) <= TOLERANCE
+    linear = saying(read_gguf(path), rope__scaling__type="linear", rope__scaling__factor=2.0)
+    told = account(linear).config["rope_parameters"]["long_factor"]
+    assert told == pytest.approx((2 * factors).tolist())
+    other = write_entry("Qwen3", tmp_path / "q", extra={"rope_freqs.weight": factors})[0]
+    with pytest.raises(InputError, match="rope_freqs"):  # llama.cpp reads them of Llama alone
+        account(read_gguf(other))
+    odd = write_entry("Llama", tmp_path / "o", extra={"rope_freqs.weight": factors[:2]})[0]
+    with pytest.raises(
+        InputError, match=r"rope_freqs\.weight holds 2 factors, 4 above 0 are wanted"
+    ):
+        account(read_gguf(odd))
 
 
 def test_long_and_short_factors_are_phi_s(tmp_path: Path) -> None:
     long, short = (np.array([1.0, 2.0, 3.0, n], np.float32) for n in (9.0, 5.0))
     both = {"rope_factors_long.weight": long, "rope_factors_short.weight": short}
-    keys = {"rope.scaling.original_context_length": 8, "rope.scaling.attn_factor": 1.25}
-    found = account(read_gguf(write_entry("Phi-3", tmp_path, keys=keys, extra=both)[0]))
-    assert found.config["rope_parameters"] == {
-        "rope_theta": 10000.0, "rope_type": "longrope", "partial_rotary_factor": 1.0,
-        "long_factor": long.tolist(), "short_factor": short.tolist(), "attention_factor": 1.25,
-        "original_max_position_embeddings": 8,
-    }  # fmt: skip
-    assert found.config["original_max_position_embeddings"] == 8
-    lacks = without(read_gguf(tmp_path / "tiny.gguf"), "rope_factors_short.weight")
+    rope = {"rope_type": "longrope", "short_factor": short.tolist(), "long_factor": long.tolist(),
+            "attention_factor": 1.25, "original_max_position_embeddings": 16,
+            "partial_rotary_factor": 1.0, **ROPE}  # fmt: skip
+    keys = {"rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.25}
+    changes = {"rope_parameters": rope, "original_max_position_embeddings": 16}
+    path, _ = write_entry("Phi-3", tmp_path, keys=keys, extra=both, changes=changes)
+    own, made = loaded(tmp_path / "original", "Phi3ForCausalLM"), ours(path, tmp_path / "made")
+    for n_tokens in (12, 30):  # on both sides of the 16 positions
+        found = difference(attentions(own, n_tokens), attentions(made, n_tokens))
+        assert found <= TOLERANCE
+    lacks = without(read_gguf(path), "rope_factors_short.weight")
     with pytest.raises(InputError, match="rope_factors_short"):
         account(lacks)
 

@@ -17,6 +17,7 @@ from test_gguf import array, gguf, text
 from attnviz.errors import InputError, ResourceError
 from attnviz.sources.models import gguf_convert, library
 from attnviz.sources.models.gguf import read_gguf
+from attnviz.sources.models.gguf_accounting import Account, Part
 
 
 class FakeLibrary:
@@ -48,9 +49,10 @@ def test_a_gguf_is_converted_once_offline_and_quietly(
     fake = FakeLibrary()
     monkeypatch.setattr(gguf_convert, "load_transformers", lambda: fake)
     monkeypatch.setattr(gguf_convert, "split_as_trained", lambda tokenizer, file: None)
-    monkeypatch.setattr(gguf_convert, "config_of", lambda file: {"model_type": "llama"})
-    monkeypatch.setattr(gguf_convert, "parameters_of", lambda file: [("a.weight", (1000,), "t")])
-    monkeypatch.setattr(gguf_convert, "read_parameter", lambda file, *_: file.read("t"))
+    one = {"a.weight": Part(("t",))}
+    monkeypatch.setattr(
+        gguf_convert, "account", lambda file: Account(file, {"model_type": "llama"}, one, {})
+    )
     path = write_small(tmp_path / "a.gguf")
     told: list[str] = []
     made = gguf_convert.converted(path, notify=told.append)
@@ -72,7 +74,7 @@ def test_a_conversion_that_fails_leaves_nothing(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr(gguf_convert, "require", lambda *_: None)
     path = write_small(tmp_path / "a.gguf")
-    with pytest.raises(InputError, match=r"is of the architecture ''"):
+    with pytest.raises(InputError, match=r"is of the GGUF architecture ''"):
         gguf_convert.converted(path)
 
     def full(*_: Any) -> None:
