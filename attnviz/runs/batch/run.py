@@ -18,9 +18,8 @@ from attnviz import registry
 from attnviz.errors import InputError, UsageError
 from attnviz.registry import no_such_choice
 from attnviz.rounding import worse
-from attnviz.runs.batch.conditions import read_where
 from attnviz.runs.batch.engines import Engine, Staffing
-from attnviz.runs.batch.inputs import Input, open_inputs
+from attnviz.runs.batch.inputs import Input, open_inputs, read_where
 from attnviz.runs.batch.jobs import KEPT, KEPT_TYPES, PICTURES, Job, Work
 from attnviz.runs.batch.manifest import Survey, make_manifest
 from attnviz.runs.batch.rows import Reading, Row, check_encoding, read_rows

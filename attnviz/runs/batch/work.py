@@ -26,8 +26,8 @@ from attnviz.npz import npz_bytes
 from attnviz.records import LayerHeads, Tokens, Trace
 from attnviz.rounding import worse
 from attnviz.runs import explain
-from attnviz.runs.batch.conditions import read_where
 from attnviz.runs.batch.forward import Passes, choose_passes
+from attnviz.runs.batch.inputs import read_where
 from attnviz.runs.batch.jobs import Job, Result, Work
 from attnviz.runs.batch.rows import Row
 from attnviz.runs.batch.tables import (

@@ -14,7 +14,7 @@ import attnviz
 from attnviz.core import reference
 from attnviz.errors import AttnvizError, InputError, UsageError
 from attnviz.runs.batch import manifest as manifests
-from attnviz.runs.batch.conditions import read_where
+from attnviz.runs.batch.inputs import read_where
 from attnviz.runs.batch.run import Outcome, Request, run_batch
 from attnviz.runs.batch.shards import Folder, read_manifest
 from attnviz.runs.batch.tables import HEADS, TEXTS
