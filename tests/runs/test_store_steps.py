@@ -16,7 +16,8 @@ import pytest
 from attnviz.errors import InputError, ResourceError, UsageError
 from attnviz.runs import store
 from attnviz.runs.batch import manifest as manifests
-from attnviz.runs.batch.manifest import Survey, make_manifest
+from attnviz.runs.batch.inputs import Input
+from attnviz.runs.batch.manifest import make_manifest
 from attnviz.runs.store import explain_fault, make_folder, write_atomic, write_folder_atomic
 
 WATCHED = ("open", "fsync", "link", "replace", "rename", "unlink", "close")
@@ -275,7 +276,7 @@ def test_a_folder_that_failed_half_way_leaves_nothing(tmp_path: Path) -> None:
 
 # --- the manifest -------------------------------------------------------------------------------
 
-INPUTS = [Survey("a.txt", "txt", "00", 7), Survey("b.jsonl", "jsonl", "11", 3)]
+INPUTS = [Input("a.txt", "txt", "00", 7), Input("b.jsonl", "jsonl", "11", 3)]
 
 
 def made(**changed: Any) -> dict[str, Any]:
@@ -312,11 +313,11 @@ def test_a_manifest_counts_texts_and_shards_and_names_every_column() -> None:
         ({"source": {"name": "m", "sha256": "bb"}}, [("source sha256", "aa", "bb")]),
         ({"shard_size": 5}, [("--shard-size", 4, 5)]),
         ({"inputs": INPUTS[:1]}, [("inputs", 2, 1)]),
-        ({"inputs": [Survey("z", "txt", "22", 8), INPUTS[1]]}, [("name of input a.txt", "a.txt", "z")]),
-        ({"inputs": [Survey("a.txt", "csv", "22", 8), INPUTS[1]]}, [("format of input a.txt", "txt", "csv")]),
-        ({"inputs": [Survey("a.txt", "txt", "22", 8), INPUTS[1]]}, [("lines of input a.txt", 7, 8)]),
-        ({"inputs": [INPUTS[0], Survey("b.jsonl", "jsonl", "22", 3)]}, [("content of input b.jsonl", "11", "22")]),
-        ({"inputs": [Survey("a.txt", "txt", "22", 7), Survey("b.jsonl", "jsonl", "22", 3)]},
+        ({"inputs": [Input("z", "txt", "22", 8), INPUTS[1]]}, [("name of input a.txt", "a.txt", "z")]),
+        ({"inputs": [Input("a.txt", "csv", "22", 8), INPUTS[1]]}, [("format of input a.txt", "txt", "csv")]),
+        ({"inputs": [Input("a.txt", "txt", "22", 8), INPUTS[1]]}, [("lines of input a.txt", 7, 8)]),
+        ({"inputs": [INPUTS[0], Input("b.jsonl", "jsonl", "22", 3)]}, [("content of input b.jsonl", "11", "22")]),
+        ({"inputs": [Input("a.txt", "txt", "22", 7), Input("b.jsonl", "jsonl", "22", 3)]},
          [("content of input a.txt", "00", "22"), ("content of input b.jsonl", "11", "22")]),
     ],
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import os
 import re
@@ -13,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from attnviz.errors import InputError, UsageError
 from attnviz.registry import no_such_choice
@@ -36,12 +35,27 @@ _CHAIN = re.compile(rf"(\d+){_OPERATOR}(\w+?)(?:{_OPERATOR}(\d+))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file of texts, readable more than once; ``spool`` holds what came through a pipe."""
+    """One file of texts, readable more than once.
 
-    path: str
+    Parameters
+    ----------
+    name
+        Of the file, without folders; ``-`` for standard input.
+    sha256, rows
+        Of all its bytes, and how many rows there are, once ``rows.count_rows`` has read it.
+    spool
+        What came through a pipe.
+    digest
+        A hash that is told every byte as it is read.
+    """
+
     name: str
     format: str
+    sha256: str = ""
+    rows: int = 0
+    path: str = ""
     spool: IO[bytes] | None = field(default=None, compare=False, repr=False)
+    digest: Any = field(default=None, compare=False, repr=False)
 
     def open(self) -> IO[bytes]:
         """Open at the beginning.
@@ -64,14 +78,6 @@ class Input:
         """Give back what was kept of a pipe."""
         if self.spool is not None:
             self.spool.close()
-
-    def sha256(self) -> str:
-        """Return the hash of the file's bytes."""
-        found = hashlib.sha256()
-        with self.open() as file:
-            while data := file.read(1 << 20):
-                found.update(data)
-        return found.hexdigest()
 
 
 def open_inputs(paths: Sequence[str], *, format: str | None = None) -> tuple[Input, ...]:
@@ -116,15 +122,15 @@ def _open_input(path: str, format: str | None, names: dict[str, int]) -> Input:
     if path == "-":
         if sys.stdin is None:
             raise InputError("standard input is closed: give a file")
-        return Input(path, shown, chosen, _spool(sys.stdin.buffer))
+        return Input(shown, chosen, path=path, spool=_spool(sys.stdin.buffer))
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             raise InputError(f"{path} is a folder: give the files in it")
         if stat.S_ISREG(mode):
-            return Input(path, shown, chosen)
+            return Input(shown, chosen, path=path)
         with open(path, "rb") as pipe:
-            return Input(path, shown, chosen, _spool(pipe))
+            return Input(shown, chosen, path=path, spool=_spool(pipe))
     except (OSError, ValueError) as fault:
         raise InputError(f"cannot read {path}: {reason(fault)}") from fault
 

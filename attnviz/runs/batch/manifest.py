@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from attnviz import __version__
 from attnviz.errors import InputError, UsageError
+from attnviz.runs.batch.inputs import Input
 from attnviz.runs.batch.tables import HEADS, TEXTS
 
 SCHEMA = "attnviz.batch/1"
@@ -22,21 +22,11 @@ _FREE = (("source", "name"),)
 """What may differ: a model's folder may be renamed, its content may not change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """One input as it was counted before work began."""
-
-    name: str
-    format: str
-    sha256: str
-    rows: int
-
-
 def make_manifest(
     *,
     settings: Mapping[str, Any],
     source: Mapping[str, Any],
-    inputs: Sequence[Survey],
+    inputs: Sequence[Input],
     shard_size: int,
 ) -> dict[str, Any]:
     """Return everything that decides the bytes of a batch.

@@ -19,8 +19,8 @@ from attnviz.runs.batch.inputs import open_inputs
 from attnviz.runs.batch.jobs import Job
 from attnviz.runs.batch.lock import Lock
 from attnviz.runs.batch.manifest import make_manifest
-from attnviz.runs.batch.rows import Row, read_rows
-from attnviz.runs.batch.run import Request, is_mine, shard_sizes, take_survey
+from attnviz.runs.batch.rows import Row, count_rows, read_rows
+from attnviz.runs.batch.run import Request, is_mine, shard_sizes
 from attnviz.runs.batch.work import Worker
 
 _TRIED_S = 2.0
@@ -43,8 +43,8 @@ def foresee(request: Request, output: str | None = None) -> dict[str, Any]:
     work, reading = request.work(), request.reading()
     inputs = open_inputs(request.inputs, format=request.input_format)
     try:
-        surveys = take_survey(inputs, reading)
-        n_texts = sum(survey.rows for survey in surveys)
+        counted = count_rows(inputs, reading)
+        n_texts = sum(one.rows for one in counted)
         worker = Worker(work)
         stride = max(1, n_texts // _TRIED_TEXTS)
         picked = (row for row in read_rows(inputs, reading) if row.number % stride == 0)
@@ -55,7 +55,7 @@ def foresee(request: Request, output: str | None = None) -> dict[str, Any]:
     manifest = make_manifest(
         settings=request.settings(),
         source=worker.facts(),
-        inputs=surveys,
+        inputs=counted,
         shard_size=request.shard_size,
     )
     mine = [size for shard, size in shard_sizes(manifest) if is_mine(shard, request.share)]

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import codecs
 import csv
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import IO, Any
 
 from attnviz.errors import InputError, UsageError
 from attnviz.runs.batch.inputs import Input, reason
@@ -98,6 +99,25 @@ def read_rows(inputs: Sequence[Input], reading: Reading | None = None) -> Iterat
                 number += 1
         except OSError as fault:
             raise InputError(f"cannot read {one.path}: {reason(fault)}") from fault
+
+
+def count_rows(inputs: Sequence[Input], reading: Reading | None = None) -> tuple[Input, ...]:
+    """Return the inputs with the number of their rows and the hash of their bytes, read once.
+
+    Raises
+    ------
+    InputError
+        No row at all, or a file that cannot be read.
+    """
+    counted = []
+    for one in inputs:
+        digest = hashlib.sha256()
+        n_rows = sum(1 for _ in read_rows([replace(one, digest=digest)], reading))
+        counted.append(replace(one, rows=n_rows, sha256=digest.hexdigest()))
+    if not any(one.rows for one in counted):
+        names = ", ".join("standard input" if one.path == "-" else one.path for one in inputs)
+        raise InputError(f"no text in {names}: give a file with at least one line")
+    return tuple(counted)
 
 
 Found = tuple[int, str | None, str]
@@ -212,6 +232,9 @@ def _read_parquet(one: Input, how: Reading) -> Iterator[Found]:
             f"{one.path}: .parquet files need pyarrow: pip install 'attnviz[parquet]'"
         ) from None
     with one.open() as file:
+        while one.digest is not None and (data := file.read(1 << 20)):
+            one.digest.update(data)
+        file.seek(0)
         try:
             table = parquet.ParquetFile(file)
             names = table.schema_arrow.names
@@ -254,13 +277,13 @@ def _lines(one: Input, *, keep_ends: bool = False) -> Iterator[tuple[int, bytes 
     """Yield (line, its bytes), or (line, how many bytes) for one too long to hold."""
     with one.open() as file:
         line = 0
-        while data := file.readline(MAX_TEXT_BYTES + 2):
+        while data := _read_line(file, one, MAX_TEXT_BYTES + 2):
             line += 1
             if line == 1:
                 data = data.removeprefix(codecs.BOM_UTF8)
             size = len(data)
             has_end = data.endswith(b"\n")
-            while not has_end and (more := file.readline(MAX_TEXT_BYTES)):
+            while not has_end and (more := _read_line(file, one, MAX_TEXT_BYTES)):
                 size += len(more)
                 has_end = more.endswith(b"\n")
             if size - has_end > MAX_TEXT_BYTES + 1:
@@ -269,6 +292,13 @@ def _lines(one: Input, *, keep_ends: bool = False) -> Iterator[tuple[int, bytes 
                 yield line, data
             else:
                 yield line, data.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _read_line(file: IO[bytes], one: Input, most: int) -> bytes:
+    data = file.readline(most)
+    if one.digest is not None:
+        one.digest.update(data)
+    return data
 
 
 def _decode(data: bytes, encoding: str) -> tuple[str | None, str]:

@@ -21,8 +21,8 @@ from attnviz.rounding import worse
 from attnviz.runs.batch.engines import Engine, Staffing
 from attnviz.runs.batch.inputs import Input, open_inputs, read_where
 from attnviz.runs.batch.jobs import KEPT, KEPT_TYPES, PICTURES, Job, Work
-from attnviz.runs.batch.manifest import Survey, make_manifest
-from attnviz.runs.batch.rows import Reading, Row, check_encoding, read_rows
+from attnviz.runs.batch.manifest import make_manifest
+from attnviz.runs.batch.rows import Reading, Row, check_encoding, count_rows, read_rows
 from attnviz.runs.batch.shards import Folder, Record
 from attnviz.runs.batch.tables import choose_format
 from attnviz.runs.opening import open_place
@@ -230,7 +230,7 @@ def run_batch(
     inputs = open_inputs(request.inputs, format=request.input_format)
     try:
         with Folder(output, share=request.share) as folder:
-            surveys = take_survey(inputs, reading)
+            counted = count_rows(inputs, reading)
             engine: Engine = make_engine(
                 work, Staffing(request.workers, request.address, notify=notify)
             )
@@ -241,7 +241,7 @@ def run_batch(
                 manifest = make_manifest(
                     settings=request.settings(),
                     source=opened.facts,
-                    inputs=surveys,
+                    inputs=counted,
                     shard_size=request.shard_size,
                 )
                 folder.settle(manifest)
@@ -251,24 +251,6 @@ def run_batch(
     finally:
         for one in inputs:
             one.close()
-
-
-def take_survey(inputs: Sequence[Input], reading: Reading) -> list[Survey]:
-    """Count the rows of every input and hash its bytes.
-
-    Raises
-    ------
-    InputError
-        No row at all, or a file that cannot be read.
-    """
-    surveys = []
-    for one in inputs:
-        n_rows = sum(1 for _ in read_rows([one], reading))
-        surveys.append(Survey(one.name, one.format, one.sha256(), n_rows))
-    if not any(survey.rows for survey in surveys):
-        names = ", ".join("standard input" if one.path == "-" else one.path for one in inputs)
-        raise InputError(f"no text in {names}: give a file with at least one line")
-    return surveys
 
 
 def _work_off(

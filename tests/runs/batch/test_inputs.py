@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -13,7 +14,14 @@ import pytest
 
 from attnviz.errors import InputError, UsageError
 from attnviz.runs.batch.inputs import open_inputs
-from attnviz.runs.batch.rows import MAX_TEXT_BYTES, Reading, Row, check_encoding, read_rows
+from attnviz.runs.batch.rows import (
+    MAX_TEXT_BYTES,
+    Reading,
+    Row,
+    check_encoding,
+    count_rows,
+    read_rows,
+)
 
 
 def rows_of(path: Path, **options: str) -> list[Row]:
@@ -186,6 +194,22 @@ def test_standard_input_and_pipes_are_read_twice(
     os.close(reader)
     for _ in range(2):
         assert [row.text for row in read_rows((*stdin, *pipe))] == ["one", "two", "three"]
-        assert len(stdin[0].sha256()) == 64
+        (counted,) = count_rows(stdin)
+        assert counted.sha256 == hashlib.sha256(b"one\ntwo\n").hexdigest()
     for one in (*stdin, *pipe):
         one.close()
+
+
+@pytest.mark.parametrize("ending", ["txt", "jsonl", "csv", "tsv", "parquet"])
+def test_rows_and_hash_are_found_in_one_reading(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"texts.{ending}"
+    if ending == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pa.table({"text": ["a", None]}), path)
+    else:
+        long = "x" * (MAX_TEXT_BYTES + 9)
+        path.write_bytes(f"text\nb\xff\n{long}\nlast".encode("latin-1"))
+    (counted,) = count_rows(open_inputs([str(path)]))
+    assert counted.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert counted.rows == len(rows_of(path))
+    assert counted.digest is None
