@@ -2,30 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command, get_group
 
-from attnviz.cli import (
-    batch,
-    compare,
-    config,
-    cost,
-    doctor,
-    explain,
-    generate,
-    heads,
-    heatmap,
-    model,
-    page,
-    summary,
-    view,
-    weights,
-)
 from attnviz.cli.command import Command, Group
 
+COMMANDS = (
+    "explain", "heatmap", "view", "page", "compare", "generate", "heads", "summary", "cost", "batch",
+    "doctor", "weights", "model", "config",
+)  # fmt: skip
+"""Modules of this folder, in the order of the help: a function of that name, or an ``app``."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name; one is imported and built when it is asked for, the others never."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return _build(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@cache
+def _build(name: str) -> Any:
+    module = import_module(f"attnviz.cli.{name}")
+    if hasattr(module, "app"):
+        return get_group(module.app)
+    one = typer.Typer(add_completion=False, rich_markup_mode=None)
+    one.command(name, cls=Command, epilog=module.EXAMPLES)(getattr(module, name))
+    return get_command(one)
+
+
+class _Root(Group):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": _Commands()})
+
+    def described(self) -> Iterator[tuple[str, str]]:
+        """Return each command with what it does, none of them built."""
+        for name in COMMANDS:
+            module = import_module(f"attnviz.cli.{name}")
+            told = module.app.info.help if hasattr(module, "app") else getattr(module, name).__doc__
+            yield name, told
+
+
 app = typer.Typer(
-    cls=Group,
+    cls=_Root,
     name="attnviz",
     help="A microscope for attention, in the terminal: every number between a text and the "
     "output of an attention head.",
@@ -34,20 +66,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("explain", cls=Command, epilog=explain.EXAMPLES)(explain.explain)
-app.command("heatmap", cls=Command, epilog=heatmap.EXAMPLES)(heatmap.heatmap)
-app.command("view", cls=Command, epilog=view.EXAMPLES)(view.view)
-app.command("page", cls=Command, epilog=page.EXAMPLES)(page.page)
-app.command("compare", cls=Command, epilog=compare.EXAMPLES)(compare.compare)
-app.command("generate", cls=Command, epilog=generate.EXAMPLES)(generate.generate)
-app.command("heads", cls=Command, epilog=heads.EXAMPLES)(heads.heads)
-app.command("summary", cls=Command, epilog=summary.EXAMPLES)(summary.summary)
-app.command("cost", cls=Command, epilog=cost.EXAMPLES)(cost.cost)
-app.command("batch", cls=Command, epilog=batch.EXAMPLES)(batch.batch)
-app.add_typer(weights.app, name="weights")
-app.add_typer(model.app, name="model")
-app.add_typer(config.app, name="config")
-app.command("doctor", cls=Command, epilog=doctor.EXAMPLES)(doctor.doctor)
 
 
 def _show_version(wanted: bool) -> None:

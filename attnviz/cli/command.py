@@ -280,9 +280,13 @@ class Group(TyperGroup):
         _shorten(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
+    def described(self) -> Iterator[tuple[str, str]]:
+        """Return each command with what it does."""
+        return ((name, command.help or "") for name, command in self.commands.items())
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write every command with its first sentence, whole."""
-        rows = [(n, _first_sentence(c.help)) for n, c in self.commands.items() if not c.hidden]
+        rows = [(name, _first_sentence(told)) for name, told in self.described()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

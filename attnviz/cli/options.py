@@ -36,6 +36,7 @@ CHOICES = {
     "patterns": ("previous", "next", "self", "first", "special", "same", "induction", "local",
                  "rare", "uniform", "positional"),
     "maps": ("cividis", "viridis", "magma", "blues", "grays", "vik", "rdbu", "puor"),
+    "file_formats": ("npz", "parquet", "pdf", "png", "safetensors", "svg"),
     "kept": ("weights", "scores", "q", "k", "v", "output"),
 }  # fmt: skip
 """Names that the parser may not import, since numpy would come along; a test holds them equal."""
@@ -43,17 +44,12 @@ CHOICES = {
 
 def names_of(kind: str) -> tuple[str, ...]:
     """Return the names that an option takes: of ``CHOICES``, or of a kind of the registry."""
-    from attnviz import registry
-
     if kind in CHOICES:
         return CHOICES[kind]
-    if kind == "screen_formats" or kind == "file_formats":
-        is_binary = kind == "file_formats"
-        return tuple(
-            n
-            for n in registry.names("formats")
-            if registry.load("formats", n).IS_BINARY is is_binary
-        )
+    from attnviz import registry
+
+    if kind == "screen_formats":
+        return tuple(n for n in registry.names("formats") if n not in CHOICES["file_formats"])
     return registry.names(kind)
 
 
