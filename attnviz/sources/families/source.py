@@ -11,6 +11,7 @@ import numpy as np
 
 from attnviz.errors import InputError, UsageError
 from attnviz.records import LayerHeads, SourceInfo, Tokens
+from attnviz.rounding import bound
 from attnviz.sources.families.attending import split_texts
 from attnviz.sources.families.engine import Engine
 from attnviz.sources.families.proof import Proof
@@ -88,7 +89,7 @@ class LightSource:
         some = (
             "" if self.proof.n_layers == n_layers else f" in its first {self.proof.n_layers} layers"
         )
-        return f"weights differ from the library's by {self.proof.weights:.0e}{some}"
+        return f"weights equal the library's (within {bound(self.proof.weights, 1e-5)}){some}"
 
     def tokenize(self, text: str) -> Tokens:
         """Cut a text with the model's own tokenizer.
