@@ -241,7 +241,7 @@ def _find_parts(
 
 def _can_share(piece: str, raw: bytes | None) -> bool:
     """A blank put before the first word shares its place without being part of the character."""
-    return bool(piece.strip(_METASPACE)) if raw is None else True
+    return bool(piece.strip(_METASPACE) if raw is None else raw.strip(b" "))
 
 
 def _is_half(raw: bytes | None) -> bool:
@@ -263,8 +263,9 @@ def _label_part(text: str, part: _Part, raw: bytes | None) -> str:
 def _label_whole(text: str, span: Span, piece: str, raw: bytes | None, family: Family) -> str:
     start, end = span
     shown = text[start:end]
-    if raw is None and not piece.strip(_METASPACE) and shown.strip(_METASPACE):
-        return SPACE_SIGN * len(piece)  # a blank the tokenizer put before the first word
+    is_blank = not (piece.strip(_METASPACE) if raw is None else raw.strip(b" "))
+    if is_blank and not shown.isspace() and (raw or shown.strip(_METASPACE)):
+        return SPACE_SIGN * len(raw or piece)  # a blank the tokenizer put before the first word
     if raw is not None and raw[:1] == b" " and text[start - 1 : start] == " " and shown[:1] != " ":
         shown = " " + shown  # offsets were trimmed
     body = shown.strip(" ")
@@ -342,10 +343,13 @@ def _unused_characters(
     unused = [at for at in range(len(text)) if not seen[at] and not text[at].isspace()]
     if family.kind != "byte-level":  # normalisers drop controls from the inside of a word
         for piece, span, source in zip(pieces, spans, slices):
-            if span and not source.isprintable():
+            is_bytes_or_blank = _BYTE_TOKEN.fullmatch(piece) or not piece.strip(_METASPACE)
+            if span and not source.isprintable() and not is_bytes_or_blank:
                 unused += [
                     span[0] + k
                     for k, char in enumerate(source)
-                    if unicodedata.category(char)[0] == "C" and char not in piece
+                    if unicodedata.category(char)[0] == "C"
+                    and char not in piece
+                    and not char.isspace()
                 ]
     return sorted(set(unused))

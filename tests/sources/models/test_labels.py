@@ -174,6 +174,25 @@ def test_T1_the_blank_before_the_first_word_is_shown_as_a_blank():
     assert tokens.labels == ("␣", "I", "␣like")
 
 
+@pytest.mark.parametrize("trim", [True, False])
+def test_N17_the_blank_that_a_byte_level_tokenizer_puts_first_is_shown_as_a_blank(trim: bool):
+    tokenizer = byte_level(trim=trim)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    blank = tokenizer.token_to_id("Ġ")
+    for text in ("(a  b", "  (", "x\u200dy", "(", "( "):
+        tokens = tokens_of(tokenizer, text)
+        assert not any("Ġ" in label or "[1/2" in label for label in tokens.labels), tokens.labels
+        shown = [label for i, label in zip(tokens.ids, tokens.labels) if i == blank]
+        assert set(shown) <= {"␣"}
+    assert tokens_of(tokenizer, "(a  b").labels[0] == "␣"
+    assert tokens_of(tokenizer, "(a  b").labels[1] == "("
+
+
+def test_a_character_of_byte_tokens_has_tokens():
+    for text in ("a\u200db", "a\tb", "a\x00b", "\u200d"):
+        assert tokens_of(byte_fallback(), text).notices == ()
+
+
 def test_one_character_in_several_pieces_is_counted():
     tokens = tokens_of(unigram(), "㎜")
     assert tokens.labels[-2:] == ("㎜[1/2]", "㎜[2/2]")
