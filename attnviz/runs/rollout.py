@@ -54,6 +54,12 @@ def stream_rollout(
     opened = open_text(text, layer=layer, **origin)
     if opened.key_tokens is not None:
         raise UsageError("rollout is about self attention: queries and keys differ here")
+    n_layers = opened.source.info.n_layers
+    if opened.model is not None and len(opened.layers) != n_layers:
+        raise UsageError(
+            f"rollout multiplies the attention of all {n_layers} layers, {len(opened.layers)} have any: "
+            "the others of this hybrid mix tokens without attention"
+        )
     queries = find_tokens(opened.tokens, token)
     found: list[LayerHeads] = []
     opened.source.run(opened.tokens, opened.layers, found.append)

@@ -225,7 +225,7 @@ def test_rollout_of_some_heads_or_two_texts_is_refused(trace: Trace) -> None:
         with pytest.raises(UsageError, match="leave out --head"):
             rollout.view(odd)
     deep = replace(trace, source=replace(trace.source, kind="model", n_layers=2))
-    with pytest.raises(UsageError, match="needs all 2 layers, 1 are here: leave out --layer"):
+    with pytest.raises(UsageError, match="of all 2 layers, 1 are here: leave out --layer"):
         rollout.view(deep)
 
 

@@ -45,7 +45,8 @@ def view(trace: Trace, *, queries: Sequence[int] = ()) -> Document:
         raise UsageError("rollout is about self attention and all heads: leave out --head")
     if trace.source.kind == "model" and len(trace.layers) != n_layers:
         raise UsageError(
-            f"rollout needs all {n_layers} layers, {len(trace.layers)} are here: leave out --layer"
+            f"rollout multiplies the attention of all {n_layers} layers, {len(trace.layers)} are here: "
+            "leave out --layer; a hybrid has none, as its other layers mix tokens without attention"
         )
     flow = rollout(list(np.asarray(trace.stages["weights"])))
     labels = plain_labels(trace.tokens)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from attnviz.core.measures.figures import Figures, measure
-from attnviz.errors import CheckFailed
+from attnviz.errors import CheckFailed, InputError
 from attnviz.records import LayerHeads, Tokens
 from attnviz.runs.parity import tolerance_of
 from attnviz.sources import Source
@@ -54,10 +54,13 @@ def choose_passes(source: Source, layers: Sequence[int], place: Place) -> Passes
         return Single(source, layers, place)
     device = getattr(getattr(source, "loaded", None), "device", None)
     on_device = device is not None and device.type != "cpu"
+    most = getattr(source, "shared_up_to", None)  # where its config changes with the length
     packer = _open_packer(source)
+    budget = DEVICE_TOKENS if on_device else PADDED_TOKENS if packer is None else PACKED_TOKENS
+    budget = budget if most is None else min(budget, most)
     if packer is not None:
-        return Packed(packer, layers, place, DEVICE_TOKENS if on_device else PACKED_TOKENS)
-    return Padded(source, layers, place, DEVICE_TOKENS if on_device else PADDED_TOKENS)
+        return Packed(packer, layers, place, budget)
+    return Padded(source, layers, place, budget)
 
 
 def _open_packer(source: Any) -> Any:
@@ -132,11 +135,22 @@ class Packed:
 
     def __init__(self, packer: Any, layers: Sequence[int], place: Place, budget: int) -> None:
         self._packer, self._layers, self._place, self._budget = packer, layers, place, budget
+        self._alone = Single(packer.source, layers, place)
 
     def plan(self, lengths: Sequence[int]) -> list[list[int]]:
         return fill(lengths, self._budget)
 
     def run(
+        self, texts: Sequence[Tokens], *, n_links: int, with_parity: bool
+    ) -> list[list[Figures]]:
+        if len(texts) == 1 and len(texts[0]) > self._budget:  # what was tried is shorter
+            return self._alone.run(texts, n_links=n_links, with_parity=with_parity)
+        try:
+            return self._run(texts, n_links=n_links, with_parity=with_parity)
+        except InputError:  # CLIP counts the whole row against its positions
+            return self._alone.run(texts, n_links=n_links, with_parity=with_parity)
+
+    def _run(
         self, texts: Sequence[Tokens], *, n_links: int, with_parity: bool
     ) -> list[list[Figures]]:
         found: list[list[Figures]] = [[] for _ in texts]

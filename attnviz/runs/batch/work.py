@@ -40,7 +40,7 @@ from attnviz.runs.batch.tables import (
 )
 from attnviz.runs.limits import check_dense_size
 from attnviz.runs.opening import open_place
-from attnviz.runs.request import choose_heads, choose_range
+from attnviz.runs.request import choose_heads, choose_layers
 from attnviz.runs.what_if import WhatIf
 from attnviz.sources.text.tokenize import cut_text
 
@@ -75,7 +75,7 @@ class Worker:
         self.computing = self.place.core_for(0)
         self.layers = self.place.layers
         if self.place.model is not None and layer is not None:
-            self.layers = choose_range(layer, self.source.info.n_layers, what="layer")
+            self.layers = choose_layers(layer, self.layers, self.source.info.n_layers)
         self.heads = choose_heads("all" if head is None else head, self.source.info.n_heads)
         self.passes: Passes = choose_passes(self.source, self.layers, self._prepare)
 

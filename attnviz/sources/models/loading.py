@@ -17,6 +17,7 @@ import torch
 
 from attnviz.errors import InputError, ResourceError
 from attnviz.memory import compare, cure, is_exhausted, room_bytes
+from attnviz.sources.models.capture.state import unchanged
 from attnviz.sources.models.files import ModelFiles, read_config, read_header
 from attnviz.sources.models.guarding import guard, guard_run
 from attnviz.sources.models.library import load_transformers
@@ -38,7 +39,7 @@ _UNUSED_PARTS = (
     "qa_outputs",
     "final_logits_bias",
 )
-_PROBE_TOKENS = (12, 9)
+PROBE_TOKENS = (12, 9)
 _COUNT = re.compile(
     r"^(num|n)_(?!positions|ctx)(?!.*positions)|_(size|dim|count|rank|layers|heads|experts|labels|buckets)$"
 )
@@ -117,7 +118,8 @@ class Loaded:
             The model's own code fails on what the files describe.
         """
         kind = type(self.body).__name__
-        return guard_run(kind, lambda: self.body(**named, return_dict=True))
+        with unchanged(self.model):
+            return guard_run(kind, lambda: self.body(**named, return_dict=True))
 
     @property
     def can_pad_left(self) -> bool:
@@ -135,8 +137,8 @@ class Loaded:
     def probe(self) -> Probe:
         """Return a short forward pass over fixed ids for the self-check."""
         n_words = int(getattr(self.config, "vocab_size", 0) or 64)
-        limit = max_positions(self.config) or _PROBE_TOKENS[0]
-        lengths = [min(n, limit) for n in _PROBE_TOKENS]
+        limit = max_positions(self.config) or PROBE_TOKENS[0]
+        lengths = [min(n, limit) for n in PROBE_TOKENS]
         first, second = ([[(7 * i + 11) % n_words for i in range(n)]] for n in lengths)
         decoder = second if self.is_encoder_decoder else None
 
@@ -251,8 +253,11 @@ def _mend_window(name: str, config: Any) -> tuple[str, ...]:
     """Read a window of 0 keys as none, where the library would hide every key."""
     if getattr(config, "sliding_window", None) != 0:
         return ()
-    if any("sliding" in str(kind) for kind in getattr(config, "layer_types", None) or ()):
+    kinds = [str(kind) for kind in getattr(config, "layer_types", None) or ()]
+    if any("sliding" in kind for kind in kinds):
         raise InputError(f"{name} has layers with a window of 0 keys: they would see nothing")
+    if kinds:
+        return ()  # no layer has the window; Qwen2-MoE writes 0 itself and needs the number
     config.sliding_window = None
     return ("config.json says sliding_window 0: read as no window",)
 

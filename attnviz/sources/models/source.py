@@ -8,6 +8,7 @@ What lives here: joining the pieces of ``models`` into a source: text → tokens
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,24 +26,25 @@ from attnviz.sources.models.capture import steps, tap
 from attnviz.sources.models.capture.interface import NAME, Record, capture
 from attnviz.sources.models.capture.lazy_bias import lazy_position_bias
 from attnviz.sources.models.capture.lazy_mask import Cut
+from attnviz.sources.models.capture.lengths import most_tokens, shared_up_to
 from attnviz.sources.models.capture.padding import check_known, pad, takes_padding
-from attnviz.sources.models.capture.to_layer_heads import to_layer_heads
+from attnviz.sources.models.capture.to_layer_heads import common_keys, share_keys, to_layer_heads
 from attnviz.sources.models.files import ModelFiles, find_model
 from attnviz.sources.models.library import require, version_of
 from attnviz.sources.models.loading import (
     DTYPES,
+    PROBE_TOKENS,
     Loaded,
     check_files,
     count_layers,
     load,
-    max_positions,
     width_of,
 )
 from attnviz.sources.models.tokenizer import ModelTokenizer, open_tokenizer
 from attnviz.sources.models.writing import decoder_tokens, go_on
 from attnviz.sources.text.tokenize import clean
 
-_PLAN_VERSION = 2
+_PLAN_VERSION = 3
 
 
 def open_model(
@@ -152,7 +154,7 @@ class TransformersSource:
             sha256=self.sha256,
             n_layers=count_layers(config, self.which, len(calls)),
             n_heads=first.n_heads,
-            n_kv_heads=first.n_kv_heads,
+            n_kv_heads=self.n_kv_heads,
             d_model=width_of(config),
             d_k=first.d_k,
             d_v=first.d_v,
@@ -161,8 +163,19 @@ class TransformersSource:
             tokenizer_sha256=self.tokenizer.sha256,
             notices=self._notices(),
             n_vocab=int(getattr(config, "vocab_size", 0) or 0),
-            n_positions=max_positions(config),
+            n_positions=most_tokens(self.loaded),
         )
+
+    @cached_property
+    def n_kv_heads(self) -> int:
+        """How many key/value heads every layer is handed on with, though layers may differ."""
+        calls = self.plan.of(self.which).values()
+        return common_keys([call.n_kv_heads for call in calls], next(iter(calls)).n_heads)
+
+    @cached_property
+    def shared_up_to(self) -> int | None:
+        """How many tokens a forward pass of several texts may have; any number where None."""
+        return shared_up_to(self.loaded.config)
 
     def tokenize(self, text: str) -> Tokens:
         """Cut a text with the model's own tokenizer.
@@ -174,10 +187,25 @@ class TransformersSource:
         """
         text, notices = clean(text)
         tokens = self.tokenizer.tokenize(text, max_tokens=self.max_tokens)
-        if not len(tokens):
+        if all(span is None for span in tokens.spans):  # none, or only what the tokenizer adds
             raise InputError(f"no tokens in {text[:40]!r}: give a text with at least one word")
         self._check_length(len(tokens))
-        return replace(tokens, notices=(*notices, *tokens.notices)) if notices else tokens
+        notices = (*notices, *tokens.notices, *self._segment_notice(tokens))
+        return replace(tokens, notices=notices) if notices else tokens
+
+    def _segment_notice(self, tokens: Tokens) -> tuple[str, ...]:
+        """Say that a typed [SEP] begins no second segment: ``token_type_ids`` stay 0 throughout."""
+        if int(getattr(self.loaded.config, "type_vocab_size", 0) or 0) < 2 or len(tokens) < 3:
+            return ()
+        end = tokens.ids[-1] if tokens.spans[-1] is None else None
+        typed = [i for i, span in enumerate(tokens.spans[:-2]) if span and tokens.ids[i] == end]
+        if not typed:
+            return ()
+        piece = tokens.pieces[typed[0]]
+        return (
+            f"the text spells out {piece}: what follows it still has segment 0 (token_type_ids), where "
+            f"{self.files.name} expects segment 1 of a second text",
+        )
 
     def queries(self, tokens: Tokens) -> Tokens:
         """Return the tokens along the query axis: the text's own, or the decoder's."""
@@ -234,11 +262,14 @@ class TransformersSource:
             return
         longest = max(len(tokens) for tokens in texts)
         self._check_length(longest)
+        together = self.shared_up_to
+        is_too_long = together is not None and longest * len(texts) > together
         for tokens in texts:
             check_known(self.loaded, tokens)
         if self.plan.route == "tap":
             tap.check_length(longest, self.files.name)
-        if not self.plan.pads and any(len(tokens) != longest for tokens in texts):
+        is_uneven = any(len(tokens) != longest for tokens in texts)
+        if len(texts) > 1 and (is_too_long or (is_uneven and not self.plan.pads)):
             for place, tokens in enumerate(texts):
                 self.run(tokens, layers, partial(consume, place))
             return
@@ -250,14 +281,21 @@ class TransformersSource:
         unused = [[0]] * len(texts) if self._is_pair else None
 
         names = {id(module): name for name, module in self.loaded.body.named_modules()}
+        n_rows = len(batch.ids[0] if written is None else written.ids[0])
+        n_keys = len(batch.ids[0]) if self.which == "cross" else n_rows
+        seen: set[int] = set()
 
         def hand_on(record: Record) -> None:
             call = calls[record.call]
-            if names.get(id(record.module), call.name) != call.name:
-                raise InputError(
-                    f"this text takes another way through {self.files.name} than the self-check "
-                    f"did: call {call.call} came from {names[id(record.module)]}, not {call.name}"
+            name = names.get(id(record.module), type(record.module).__name__)
+            if name != call.name:
+                raise self._took_another_way(f"call {call.call} came from {name}, not {call.name}")
+            if (record.q.shape[2], record.k.shape[2]) != (n_rows, n_keys):
+                raise self._took_another_way(
+                    f"{name} attends from {record.q.shape[2]} to {record.k.shape[2]} positions, "
+                    f"where there are {n_rows} and {n_keys} tokens"
                 )
+            seen.add(record.call)
             for place, span in enumerate(batch.real):
                 rows = span if written is None else written.real[place]
                 keys = span if self.which == "cross" else rows
@@ -270,7 +308,7 @@ class TransformersSource:
                 )
                 if heads.x is not None and heads.x.shape[-1] != width_of(self.loaded.config):
                     heads = replace(heads, x=None)  # of a step in between, not the layer's input
-                consume(place, heads)
+                consume(place, self.checked(share_keys(heads, self.n_kv_heads)))
 
         forward = partial(
             self.loaded.forward,
@@ -280,6 +318,33 @@ class TransformersSource:
             decoder_real=None if written is None else written.places,
         )
         self._listen(forward, hand_on, frozenset(calls), n_batch=len(texts))
+        if len(seen) != len(calls):
+            missed = next(call.name for number, call in calls.items() if number not in seen)
+            raise self._took_another_way(f"{missed} computes no softmax attention")
+
+    def _took_another_way(self, what: str) -> InputError:
+        return InputError(
+            f"this text takes another way through {self.files.name} than the self-check's "
+            f"{PROBE_TOKENS[0]} tokens did: {what}"
+        )
+
+    def checked(self, heads: LayerHeads) -> LayerHeads:
+        """Refuse NaN and Inf, wherever they came from, before anything is computed from them.
+
+        The one gate for every command: what passes it is finite, so that no ranking, mean or picture
+        has to ask again. A weight that holds them is refused when the model is opened.
+        """
+        parts = {"q": heads.q, "k": heads.k, "v": heads.v, "its output": heads.own_output}
+        for name, values in parts.items():
+            # a sum is finite where its numbers are, and one number leaves the device, not all
+            if values is None or math.isfinite(float(values.sum())):
+                continue
+            if not bool(torch.isfinite(values).all()):
+                raise InputError(
+                    f"layer {heads.layer} of {self.files.name} gives NaN or Inf in {name} for this "
+                    f"text: {self.loaded.dtype} does not hold its numbers; try --dtype float32"
+                )
+        return heads
 
     def generate(self, tokens: Tokens, n_new: int, **how: Any) -> Tokens:
         """Write on: the text's tokens and ``n_new`` more, fewer where the model ends.
@@ -296,7 +361,37 @@ class TransformersSource:
         if self._is_pair or not model.can_generate() or getattr(model, "lm_head", None) is None:
             raise UsageError(f"{self.files.name} does not write text on: it has no language head")
         self._check_length(len(tokens) + n_new)
+        self._check_rows_stay(tokens, n_new)
         return go_on(self.loaded, self.tokenizer, tokens, n_new, **how)
+
+    def _check_rows_stay(self, tokens: Tokens, n_new: int) -> None:
+        """Refuse to write across a length at which earlier tokens would be computed otherwise.
+
+        A later run over the whole text shows where each token looked when it was the last only if
+        causal rows ignore what follows. Rotary factors that change with the length break that, so
+        it is tried: the prompt alone, and the prompt with as many tokens behind it.
+        """
+        if self.shared_up_to is None or len(tokens) + n_new <= self.shared_up_to:
+            return
+        n = len(tokens)
+        ids = (tokens.ids * (1 + -(-n_new // n)))[: n + n_new]
+        blank = ("",) * len(ids)
+        whole = Tokens("", ids, blank, blank, (None,) * len(ids), (False,) * len(ids))
+        alone: dict[int, LayerHeads] = {}
+        self.run(tokens, self.layers, lambda heads: alone.update({heads.layer: heads}))
+
+        def compare(heads: LayerHeads) -> None:
+            for name in ("q", "k", "own_output"):
+                theirs, ours = getattr(alone[heads.layer], name), getattr(heads, name)[:, :n]
+                size = max(1.0, float(abs(theirs).max()))
+                if not float(abs(ours - theirs).max()) <= 100 * self.tolerance * size:
+                    raise UsageError(
+                        f"{self.files.name} computes its first {n} tokens otherwise when {n_new} more "
+                        f"follow (its config changes at {self.shared_up_to} tokens), so where each "
+                        "looked cannot be shown afterwards: give a shorter -n or prompt"
+                    )
+
+        self.run(whole, self.layers, compare)
 
     @property
     def _is_pair(self) -> bool:
@@ -339,7 +434,7 @@ class TransformersSource:
         return {of_kind[layer].call: of_kind[layer] for layer in layers}
 
     def _check_length(self, n_tokens: int) -> None:
-        limit = max_positions(self.loaded.config)
+        limit = most_tokens(self.loaded)
         if limit is not None and n_tokens > limit:
             raise InputError(
                 f"{n_tokens} tokens, but {self.files.name} has positions for {limit}: shorten the "

@@ -13,6 +13,7 @@ import torch
 
 from attnviz.errors import UsageError
 from attnviz.records import Tokens
+from attnviz.sources.models.capture.state import unchanged
 from attnviz.sources.models.guarding import guard_run
 from attnviz.sources.models.loading import Loaded
 from attnviz.sources.models.planning import switch
@@ -55,7 +56,7 @@ def write_on(
         options.update(temperature=temperature, top_k=0, top_p=1.0)
     if tell is not None:
         options["streamer"] = _Listener(tell, skip=1)
-    with torch.inference_mode(), torch.random.fork_rng():
+    with unchanged(loaded.model), torch.inference_mode(), torch.random.fork_rng():
         torch.manual_seed(seed)
         made = guard_run(
             type(loaded.model).__name__,

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from attnviz.errors import InputError
 from attnviz.records import LayerHeads, MaskRule, Tokens
 from attnviz.rounding import worse
 from attnviz.sources.models import planning
@@ -33,6 +34,7 @@ from attnviz.sources.models.capture.interface import (
     refuse_unknown,
 )
 from attnviz.sources.models.capture.lazy_mask import LazyMask, make_mask
+from attnviz.sources.models.capture.to_layer_heads import share_keys
 
 NAME = "attnviz_packed"
 """The name under which the attention function is registered."""
@@ -46,8 +48,8 @@ _COUNTED_LIKE_ROBERTA = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet
 Consume = Callable[[Sequence[int], LayerHeads], None]
 
 
-class NotPackable(Exception):
-    """This model's texts cannot share a row."""
+class NotPackable(InputError):
+    """This model's texts cannot share a row: run them one at a time."""
 
 
 @dataclass(slots=True)
@@ -113,7 +115,12 @@ class Packer:
             for i in places:
                 ids += texts[i].ids
                 positions += self._positions(texts[i].ids)
-        session = _Session(groups, self.rules, wanted, consume)
+
+        def hand_on(places: Sequence[int], joined: LayerHeads) -> None:
+            n_kv_heads = source.n_kv_heads * len(places)
+            consume(places, source.checked(share_keys(joined, n_kv_heads)))
+
+        session = _Session(groups, self.rules, wanted, hand_on)
         _run_packed(source.loaded, ids, positions, session)
 
     def _positions(self, ids: Sequence[int]) -> list[int]:
@@ -139,6 +146,8 @@ def open_packer(source: Any) -> Packer | None:
     takes_positions = "position_ids" in inspect.signature(loaded.body.forward).parameters
     if source.plan.route != "interface" or loaded.is_encoder_decoder or not takes_positions:
         return None
+    if source.shared_up_to is not None and source.shared_up_to < sum(_PROBE_LENGTHS):
+        return None
     _register()
     layers = source.layers
     calls = source.plan.of(source.which)
@@ -153,7 +162,7 @@ def open_packer(source: Any) -> Packer | None:
             rules[calls[layer].call] = _plain_rule(heads)
         packer = Packer(source, rules, _padding(loaded.config))
         difference = _compare(packer, texts, alone)
-    except (NotPackable, RuntimeError, ValueError, TypeError, IndexError, KeyError):
+    except (InputError, RuntimeError, ValueError, TypeError, IndexError, KeyError):
         return None
     limit = TOLERANCE.get(loaded.dtype, 0.0)
     if not difference <= limit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -67,13 +68,23 @@ def check_known(loaded: Loaded, tokens: Tokens) -> None:
     InputError
         Names the token and both numbers.
     """
-    table = getattr(loaded.body.get_input_embeddings(), "num_embeddings", None)
+    table = getattr(_find_table(loaded), "num_embeddings", None)
     place = max(range(len(tokens)), key=lambda i: tokens.ids[i])
     if isinstance(table, int) and tokens.ids[place] >= table:
         raise InputError(
             f"the token {tokens.pieces[place]!r} has the id {tokens.ids[place]}, but the model has "
             f"vectors for {table}: its tokenizer belongs to another model"
         )
+
+
+def _find_table(loaded: Loaded) -> Any:
+    """Return the table of word vectors; None for a model that has none, or does not say."""
+    for part in (loaded.body, loaded.model):
+        try:
+            return part.get_input_embeddings()
+        except (NotImplementedError, AttributeError):
+            continue
+    return None
 
 
 def takes_padding(loaded: Loaded) -> bool:

@@ -6,7 +6,8 @@ records are made (``capture``, ``tap``) and numbers above q, k, v (``core``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -89,6 +90,34 @@ def to_layer_heads(
         layer=layer,
         name=name,
     )
+
+
+def common_keys(counts: Sequence[int], n_heads: int) -> int:
+    """Return one number of key/value heads for all layers of a model, whose layers may differ.
+
+    Examples
+    --------
+    >>> common_keys([4, 4], 8), common_keys([2, 1], 8), common_keys([2, 3], 6)
+    (4, 2, 6)
+    """
+    most = max(counts)
+    return most if all(most % n == 0 for n in counts) else n_heads
+
+
+def share_keys(heads: LayerHeads, n_kv_heads: int) -> LayerHeads:
+    """Repeat k and v so that a layer has as many key/value heads as its model's others.
+
+    Query head h reads h // (H // K) of K either way, so every number stays what it is.
+    """
+    if heads.n_kv_heads == n_kv_heads:
+        return heads
+    times = n_kv_heads // heads.n_kv_heads
+    k, v = (a.repeat_interleave(times, 0) for a in (heads.k, heads.v))
+    inputs = {
+        step: a if step.startswith("q") else a.repeat_interleave(times, 0)
+        for step, a in heads.inputs.items()
+    }
+    return replace(heads, k=k, v=v, inputs=inputs)
 
 
 def _read_mask(record: Record, cut: Cut) -> tuple[MaskRule, torch.Tensor | None]:
