@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from real_models import minilm, one_thread, own_cache, smollm2
-from support import Result
+from support import Result, how_to_test
 
 __all__ = ["minilm", "one_thread", "own_cache", "smollm2"]
 
@@ -40,24 +40,16 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
     return run
 
 
-BRINGS = {
-    "chromium": "make browser", "node": "make browser", "font": "make browser",
-    "strace": "make browser", "groff": "make browser",
-    "CUDA": "a machine with a CUDA device: make test-all ARGS=tests/gpu",
-    "extra": "rm .venv/.dev && make test", "pandas": "rm .venv/.dev && make test",
-    "pip cannot fetch": "a package index within reach: make test",
-}  # fmt: skip
-"""What a reason for skipping has in it, and the command that brings what is missing."""
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
     """Say in the last lines what was not tested, and how it can be."""
+    yield
     counted: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", ()):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         counted[reason.removeprefix("Skipped: ")] += 1
     for reason, count in sorted(counted.items()):
-        how = next((command for word, command in BRINGS.items() if word in reason), "")
+        how = how_to_test(reason)
         terminalreporter.write_line(
             f"not tested ({count}): {reason}{how and '; to test it: '}{how}"
         )

@@ -16,6 +16,23 @@ HOSTILE = (
 )  # fmt: skip
 
 
+BRINGS = {
+    "chromium": "make browser", "node": "make browser", "font": "make browser",
+    "strace": "make browser", "groff": "make browser",
+    "CUDA": "a machine with a CUDA device: make test-all ARGS=tests/gpu",
+    "extra": "rm .venv/.dev && make test", "pandas": "rm .venv/.dev && make test",
+    "could not import": "rm .venv/.dev && make test", "sphinx": "rm .venv/.dev && make test",
+    "pip cannot fetch": "a package index within reach: make test",
+    "bash is not": "sudo apt-get install bash", "make is not": "sudo apt-get install make",
+}  # fmt: skip
+"""What a reason for skipping has in it, and the command that brings what is missing."""
+
+
+def how_to_test(reason: str) -> str:
+    """Return the command that brings what a skipped test lacks; nothing where none can."""
+    return next((command for word, command in BRINGS.items() if word in reason), "")
+
+
 @dataclass(frozen=True)
 class Result:
     code: int

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="needs the extra 'models'")
-pytest.importorskip("architectures", reason="needs the tiny architectures")
 
 import torch
 from architectures import ARCHITECTURES, build

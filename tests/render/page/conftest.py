@@ -25,9 +25,7 @@ def chromium_path() -> str:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="no playwright: pip install playwright"
-    )
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra 'dev'")
     path = chromium_path()
     with playwright.sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=path, args=list(FLAGS))
