@@ -9,15 +9,17 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attnviz.cli import options as o
-from attnviz.errors import UsageError
+from attnviz.cli.completion import completer, describe
+from attnviz.errors import AttnvizError, UsageError
 
 if TYPE_CHECKING:
     from attnviz.render.screen import Screen
@@ -181,18 +183,33 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     asked = inspect.signature(command).parameters
     for parameter in asked.values():
         group = hints[parameter.name]
+        if group is typer.Context:
+            continue
         if is_dataclass(group):
             groups[parameter.name] = group
             parameters += _spread(group)
         else:
+            _furnish(parameter.name, group, None)
             parameters.append(parameter.replace(annotation=group, kind=parameter.KEYWORD_ONLY))
     for name, group in EVERYWHERE.items():
         if name not in groups:
             groups[name] = group
             parameters += _spread(group)
 
+    parameters.append(
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    )
+
     @wraps(command)
-    def spread(**given: Any) -> None:
+    def spread(context: Any, **given: Any) -> None:
+        try:
+            run({**given, "context": context})
+        except AttnvizError as fault:
+            if context.obj is not None:  # settings
+                fault.args = (context.obj.blame(str(fault), context),)
+            raise
+
+    def run(given: dict[str, Any]) -> None:
         for prefix in ("", "with_"):
             if f"{prefix}head" in given and f"{prefix}layer" in given:
                 read_head(given, prefix)
@@ -205,6 +222,16 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     spread.__annotations__ = {p.name: p.annotation for p in parameters}
     return spread
+
+
+def _furnish(name: str, hint: Any, panel: str | None) -> None:
+    """Give an option what its declaration leaves open: a panel of the help, and completion."""
+    (option,) = hint.__metadata__
+    option.rich_help_panel = option.rich_help_panel or panel
+    names = getattr(option, "param_decls", None) or (f"--{name.replace('_', '-')}",)
+    is_argument = isinstance(option, typer.models.ArgumentInfo)
+    key = str(option.metavar) if is_argument else max(names, key=len).lstrip("-")
+    option.autocompletion = option.autocompletion or completer(key, option.metavar or "")
 
 
 def read_head(given: dict[str, Any], prefix: str = "") -> None:
@@ -232,8 +259,7 @@ def _spread(group: Any) -> Iterator[inspect.Parameter]:
     """Return a group's fields as parameters of a function; its docstring names their panel."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
-        (option,) = hints[field.name].__metadata__
-        option.rich_help_panel = option.rich_help_panel or re.split(r"[.,;]", group.__doc__)[0]
+        _furnish(field.name, hints[field.name], re.split(r"[.,;]", group.__doc__)[0])
         yield inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -242,13 +268,36 @@ def _spread(group: Any) -> Iterator[inspect.Parameter]:
         )
 
 
-class Command(TyperCommand):
-    """A command whose help is in panels, and whose parameters cost nothing that is not given."""
+class _Quick:
+    """Options that were not given cost nothing at start-up; names are offered with a sentence."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, the short-cut in place."""
-        _shorten(self.get_params(ctx))
-        return super().parse_args(ctx, args)
+        """Parse the arguments, the short-cut in place.
+
+        typer builds a validator for each option, given or not, which takes a third of the start
+        of ``attnviz explain``; a default needs no checking, and a string is a string.
+        """
+        for parameter in self.get_params(ctx):  # type: ignore[attr-defined]
+            if not parameter.required and "process_value" not in vars(parameter):
+                parameter.process_value = partial(_process, parameter, parameter.process_value)
+        return super().parse_args(ctx, args)  # type: ignore[misc,no-any-return]
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return what can follow, each with a sentence that every shell can read."""
+        found: list[Any] = super().shell_complete(ctx, incomplete)  # type: ignore[misc]
+        told = dict(self.described())
+        for item in found:
+            item.help = describe(told.get(item.value, item.help))
+        return found
+
+    def described(self) -> Iterable[tuple[str, str]]:
+        """Return the commands of a group, each with what it does."""
+        commands = getattr(self, "commands", {})
+        return ((name, command.help or "") for name, command in commands.items())
+
+
+class Command(_Quick, TyperCommand):
+    """A command whose help is in panels."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the parameters by panel; those that every command has as one line each panel."""
@@ -272,17 +321,8 @@ class Command(TyperCommand):
         formatter.write(f"\n{told}\n\n")
 
 
-class Group(TyperGroup):
-    """The same for a group of commands."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, the short-cut in place."""
-        _shorten(self.get_params(ctx))
-        return super().parse_args(ctx, args)
-
-    def described(self) -> Iterator[tuple[str, str]]:
-        """Return each command with what it does."""
-        return ((name, command.help or "") for name, command in self.commands.items())
+class Group(_Quick, TyperGroup):
+    """A group of commands."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write every command with its first sentence, whole."""
@@ -344,31 +384,15 @@ def _first_sentence(text: str | None) -> str:
     return " ".join((text or "").split("\n\n")[0].split())
 
 
-def _shorten(parameters: list[Any]) -> None:
-    for parameter in parameters:
-        if not parameter.required and not isinstance(parameter.process_value, _Process):
-            parameter.process_value = _Process(parameter)
-
-
-class _Process:
-    """In place of a parameter's ``process_value``."""
-
-    def __init__(self, parameter: Any) -> None:
-        self.parameter = parameter
-        self.own = parameter.process_value
-        self.is_text = _takes_any_text(parameter)
-
-    def __call__(self, context: Any, value: Any) -> Any:
-        is_default = value is self.parameter.default and isinstance(value, int | float)
-        is_default = is_default or value is False
-        if not (value is None or is_default or (self.is_text and isinstance(value, str))):
-            return self.own(context, value)
-        callback = self.parameter.callback
-        return value if callback is None else callback(context, self.parameter, value)
-
-
-def _takes_any_text(parameter: Any) -> bool:
+def _process(parameter: Any, own: Callable[..., Any], context: Any, value: Any) -> Any:
+    """Stand in for a parameter's ``process_value``: defaults and plain strings pass."""
     found = getattr(parameter, "type_descriptor", None)
     info = getattr(found, "parameter_info", None)
     is_plain = getattr(info, "parser", None) is None and not getattr(parameter, "multiple", False)
-    return getattr(found, "annotation", None) is str and is_plain and parameter.nargs == 1
+    takes_text = getattr(found, "annotation", None) is str and is_plain and parameter.nargs == 1
+    is_default = value is parameter.default and isinstance(value, int | float)
+    if value is None or value is False or is_default or (takes_text and isinstance(value, str)):
+        return (
+            value if parameter.callback is None else parameter.callback(context, parameter, value)
+        )
+    return own(context, value)

@@ -47,16 +47,13 @@ def show(
     then attnviz.toml or [tool.attnviz] of pyproject.toml, the nearest upwards from the working
     folder, then attnviz/config.toml under XDG_CONFIG_HOME. Keys are option names.
     """
-    import os
-
-    from attnviz.cli.screen import working_folder
-    from attnviz.cli.settings import options_of, resolve
+    from attnviz.cli.settings import check_values, options_of
     from attnviz.cli.write import choose_format, emit
 
     screen = look.screen()
     choose_format(target)
     root = context.find_root().command
-    resolved = resolve(root, os.environ, working_folder())
+    resolved = context.obj
     options = options_of(root)
     path = tuple(command or ())
     if path and path not in options:
@@ -66,11 +63,15 @@ def show(
         raise UsageError(
             no_such_choice("command", " ".join(path), tuple(" ".join(p) for p in options))
         )
-    emit(_document(resolved, options, path), target, screen, talk)
+    faults = (*dict.fromkeys((*map(str, resolved.faults), *check_values(root, resolved))),)
+    emit(_document(resolved, options, path, faults), target, screen, talk)
 
 
 def _document(
-    resolved: Resolved, options: dict[tuple[str, ...], dict[str, Any]], path: tuple[str, ...]
+    resolved: Resolved,
+    options: dict[tuple[str, ...], dict[str, Any]],
+    path: tuple[str, ...],
+    faults: tuple[str, ...],
 ) -> Document:
     from attnviz.render.shapes import Column, Document, Label, Shape, Table, Text
 
@@ -95,12 +96,14 @@ def _document(
         shapes.append(Table("files", (Column("kind", "text"), Column("path", "label")), told))
     if resolved.unknown:
         shapes.append(Text(("no settings: ", Label(", ".join(resolved.unknown))), role="notice"))
+    shapes += [Text(("wrong: ", Label(fault)), role="notice") for fault in faults]
     record = {
         "schema": "attnviz.config/1",
         "command": " ".join(path) or None,
         "settings": rows,
         "files": files,
         "unknown": list(resolved.unknown),
+        "faults": list(faults),
     }
     return Document(tuple(shapes), record, title="config")
 

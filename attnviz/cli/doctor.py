@@ -14,17 +14,18 @@ Examples:
 
 
 @g.grouped
-def doctor(*, target: g.Target, look: g.Look, talk: g.Talk) -> None:
+def doctor(context: typer.Context, *, target: g.Target, look: g.Look, talk: g.Talk) -> None:
     """Show versions, devices, fonts and the terminal, and test the arithmetic by hand-solved cases.
 
     Exits with 1 if a case comes out wrong.
     """
-    from attnviz.cli.write import emit
+    from attnviz.cli.write import emit, say_notices
     from attnviz.render.shapes import Column, Document, Label, Table, Text
     from attnviz.rounding import bound
     from attnviz.runs.doctor import report
 
     screen = look.screen()
+    say_notices([f"settings are left out: {fault}" for fault in context.obj.faults], talk)
     facts = report()
     terminal = {
         "width": "no limit (not a terminal)" if screen.width is None else str(screen.width),

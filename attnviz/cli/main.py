@@ -12,7 +12,7 @@ import gc
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnviz import memory
 from attnviz.cli import terminal
@@ -102,56 +102,48 @@ def _run(arguments: list[str]) -> int:
     from typer.main import get_command
 
     from attnviz.cli.app import app
+    from attnviz.cli.settings import TOLERANT, resolve
 
-    if os.environ.get("_ATTNVIZ_COMPLETE", "").startswith("complete_"):
-        from attnviz.cli.complete import complete
-
-        return complete()
     if terminal.stdout() is None:
         raise ResourceError("standard output is closed: there is nowhere to write the result")
     given = [decode_argument(a, i) for i, a in enumerate(arguments, start=1)]
     root = get_command(app)
-    settings = _settings(root, given)
+    settings = resolve(root, os.environ, working_folder())
+    if os.environ.get("_ATTNVIZ_COMPLETE", "").startswith("complete_"):
+        return _complete(root, settings)
+    is_help = bool({"-h", "--help", "--version"} & set(given))
+    if settings.faults and not (is_help or any(tuple(given[: len(p)]) == p for p in TOLERANT)):
+        raise settings.faults[0]
     try:
         code = root.main(
             args=given,
             prog_name="attnviz",
             standalone_mode=False,
-            default_map=None if settings is None else settings.default_map,
+            default_map=settings.default_map,
+            obj=settings,
         )
-    except AttnvizError as fault:
-        if settings is not None:
-            fault.args = (settings.blame(str(fault), given),)
-        raise
     except typer.Exit as leave:
         return int(leave.exit_code)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except typer.TyperException as fault:
-        raise UsageError(_parser_message(fault, arguments)) from None
+        raise UsageError(_parser_message(fault, arguments, settings)) from None
     if code == EXIT_INTERRUPTED:  # what the parser makes of Ctrl-C
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
 
-def _settings(root: object, arguments: list[str]) -> Resolved | None:
-    """Return the settings of files and variables; help works without them too."""
-    from attnviz.cli.setting_places import is_anything_set
+def _complete(root: Any, settings: Resolved) -> int:
+    """Answer a shell; where nothing can be found there is nothing to offer, and no error."""
+    from attnviz.cli.completion import prepare
 
-    folder = working_folder()
-    if not is_anything_set(os.environ, folder):
-        return None
-    from attnviz.cli.settings import resolve
-
-    try:
-        return resolve(root, os.environ, folder)
-    except AttnvizError:
-        if {"-h", "--help", "--version"} & set(arguments) or "_ATTNVIZ_COMPLETE" in os.environ:
-            return None
-        raise
+    with contextlib.suppress(Exception):
+        prepare(os.environ)
+        root.main(prog_name="attnviz", default_map=settings.default_map, obj=settings)
+    return 0
 
 
-def _parser_message(fault: Exception, arguments: list[str]) -> str:
+def _parser_message(fault: Exception, arguments: list[str], settings: Resolved) -> str:
     """Return one line: what is wrong, the nearest names, what to do."""
     message = " ".join(str(fault.format_message()).split())  # type: ignore[attr-defined]
     message = message.rstrip(".")
@@ -162,6 +154,7 @@ def _parser_message(fault: Exception, arguments: list[str]) -> str:
             message += f"; {_DASH_HINT}"
     context = getattr(fault, "ctx", None)
     if context is not None:
+        message = settings.blame(message, context)
         message += f"; see {context.command_path} --help"
     return message[:1].lower() + message[1:]
 

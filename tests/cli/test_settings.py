@@ -17,8 +17,7 @@ from support import Result
 from typer.main import get_command
 
 from attnviz.cli.app import app
-from attnviz.cli.setting_places import MAX_BYTES
-from attnviz.cli.settings import NEVER, options_of, resolve, variable
+from attnviz.cli.settings import MAX_BYTES, NEVER, options_of, resolve, variable
 
 SCHEMA = Path(__file__).parents[2] / "attnviz/schemas/config-1.json"
 OPTIONS = options_of(get_command(app))
@@ -42,7 +41,10 @@ def put(path: Path, text: str | bytes) -> None:
 
 
 def found(path: tuple[str, ...] = ("explain",), key: str = "precision") -> tuple[Any, str]:
-    given = resolve(get_command(app), os.environ, os.getcwd()).set_by.get((path, key))
+    resolved = resolve(get_command(app), os.environ, os.getcwd())
+    if resolved.faults:
+        raise resolved.faults[0]
+    given = resolved.set_by.get((path, key))
     return (None, "default") if given is None else (given.value, given.origin)
 
 
@@ -121,9 +123,9 @@ def test_paths_start_at_the_file(home: Path, cli: Callable[..., Result]) -> None
         ("[explian]\nhead = 1", "did you mean 'explain'"),
         ("[explain]\nlinks = 1", "no setting of explain"),
         ("[batch]\nheatmap = 'png'\n[heatmap]\npattern='same'", "no setting of heatmap"),
-        ("precision = 99", "attnviz.toml: precision = 99: "),
-        ("precision = 1.5", "attnviz.toml: precision = 1.5"),
-        ("precision = 'x'", "attnviz.toml: precision = x"),
+        ("precision = 99", "precision is set in ../attnviz.toml"),
+        ("precision = 1.5", "precision is set in ../attnviz.toml"),
+        ("precision = 'x'", "precision is set in ../attnviz.toml"),
         ("precision = true", "give a number or a text"),
         ("causal = 'yes'", "give true or false"),
         ("cmap = ['a', 'b']", "takes one value"),
@@ -197,7 +199,7 @@ def test_variables(home: Path, cli: Callable[..., Result], monkeypatch: pytest.M
     assert cli("explain", "a b").code == 0
     monkeypatch.setenv("ATTNVIZ_WEIGHTS", "")
     monkeypatch.setenv("ATTNVIZ_CAUSAL", "perhaps")
-    assert "ATTNVIZ_CAUSAL = perhaps" in cli("explain", "a b").err
+    assert "causal is set in ATTNVIZ_CAUSAL" in cli("explain", "a b").err
 
 
 def test_variables_of_our_tests_are_none_of_the_program() -> None:
@@ -237,6 +239,39 @@ def test_config_show(home: Path, cli: Callable[..., Result]) -> None:
     for record in (one, json.loads(cli("config", "show", "-f", "json").out)):
         jsonschema.validate(record, schema)
     assert "did you mean 'weights new'" in cli("config", "show", "weights", "nwe").err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("x =", "attnviz.toml is not TOML"), ("wieghts = 'random'", "did you mean 'weights'"),
+     ("[tool.attnviz]\nprecision = 2", "keys stand at the top"), ("causal = 'yes'", "give true or false")],
+)  # fmt: skip
+def test_what_is_wrong_stops_no_command_that_looks_for_it(
+    home: Path, cli: Callable[..., Result], text: str, told: str
+) -> None:
+    put(home / "project/attnviz.toml", text)
+    put(home / "user/attnviz/config.toml", "format = 'json'\n")
+    assert told in cli("explain", "a b").err
+    shown = json.loads(cli("config", "show", "-f", "json").out)
+    assert [told in fault for fault in shown["faults"]] == [True]
+    assert [row["option"] for row in shown["settings"]] == ["format"]  # the rest holds
+    done = cli("doctor")
+    assert done.code == 0
+    assert told in done.err
+    assert done.err.startswith("attnviz: settings are left out: ")
+    assert cli("doctor", "--strict").code == 2
+    assert cli("doctor", "--quiet").err == ""
+
+
+def test_config_show_tells_of_values_that_an_option_would_refuse(
+    home: Path, cli: Callable[..., Result]
+) -> None:
+    put(home / "project/attnviz.toml", "precision = 99\n[cost]\nfrom = 3\n")
+    faults = json.loads(cli("config", "show", "-f", "json").out)["faults"]
+    assert len(faults) == 2
+    assert "precision = 99: input should be less than or equal to 15" in faults[0]
+    assert "from = 3: input should be greater than or equal to 16" in faults[1]
+    assert "wrong: ../attnviz.toml: from = 3" in cli("config", "show", "-f", "plain").out
 
 
 def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
