@@ -37,10 +37,15 @@ def names(kind: str) -> tuple[str, ...]:
 
 @cache
 def _modules(kind: str) -> dict[str, str]:
-    """Map names to modules; a name that is taken elsewhere has a file with a trailing ``_``."""
+    """Map names to modules; a name that is taken elsewhere has a file with a trailing ``_``.
+
+    A file that is called ``png_svg_pdf`` holds three objects, registered under these names.
+    """
     package = import_module(_PACKAGES[kind])
     stems = (m.name for m in iter_modules(package.__path__) if not m.name.startswith("_"))
-    return {stem.rstrip("_"): f"{package.__name__}.{stem}" for stem in stems}
+    return {
+        name: f"{package.__name__}.{stem}" for stem in stems for name in stem.rstrip("_").split("_")
+    }
 
 
 def load(kind: str, name: str) -> ModuleType | Any:
@@ -52,7 +57,12 @@ def load(kind: str, name: str) -> ModuleType | Any:
         No such name; the message lists all of them and suggests the nearest.
     """
     if name in _modules(kind):
-        return import_module(_modules(kind)[name])
+        module = import_module(_modules(kind)[name])
+        return (
+            getattr(module, name)
+            if "_" in module.__name__.rpartition(".")[2].rstrip("_")
+            else module
+        )
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=f"attnviz.{kind}"):

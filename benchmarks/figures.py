@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.render.formats import pdf, png, svg
+from attnviz.render.formats.png_svg_pdf import pdf, png, svg
 from attnviz.render.picture import figure
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Document, Heatmap, Label, Matrix

@@ -134,10 +134,12 @@ class Picture:
     """How a picture is made."""
 
     cmap: o.CmapOption = None
+    color_scale: o.ColorScaleOption = "auto"
     dpi: o.DpiOption = 150
     size: o.SizeOption = None
     title: o.TitleOption = None
     font: o.FontOption = None
+    outlines: o.OutlinesOption = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ CHOICES = {
     "figures": ("entropy", "links", "received", "distance", "first", "map"),
     "patterns": ("previous", "next", "self", "first", "special", "same", "induction", "local",
                  "rare", "uniform", "positional"),
-    "maps": ("cividis", "viridis", "magma", "blues", "grays", "vik", "rdbu", "puor"),
+    "maps": ("ink", "tide", "cividis", "viridis", "magma", "blues", "grays", "vik", "rdbu", "puor"),
     "file_formats": ("npz", "parquet", "pdf", "png", "safetensors", "svg"),
     "kept": ("weights", "scores", "q", "k", "v", "output"),
 }  # fmt: skip
@@ -288,6 +288,14 @@ MaxOption = Annotated[
 CmapOption = Annotated[
     str | None, _option(PICTURE, "--cmap", metavar="NAME", help=f"Colors: {_listed('maps')}.")
 ]
+ColorScaleOption = Annotated[
+    str,
+    _option(PICTURE, "--color-scale", metavar="auto|linear|sqrt|log",
+            help="How values become colors; auto: log for weights on more than 64 keys."),
+]  # fmt: skip
+OutlinesOption = Annotated[
+    bool, _option(PICTURE, "--outlines", help="SVG text as outlines: no font is needed.")
+]
 DpiOption = Annotated[
     int, _option(PICTURE, "--dpi", metavar="N", min=30, max=1200, help="Pixels per inch.")
 ]
@@ -374,21 +382,30 @@ def read_lines(texts: list[str] | None, file: str | None) -> list[str]:
 
 
 def read_paper(
-    *, cmap: str | None, dpi: int, size: str | None, title: str | None, font: str | None
+    *,
+    cmap: str | None,
+    color_scale: str,
+    dpi: int,
+    size: str | None,
+    title: str | None,
+    font: str | None,
+    outlines: bool,
 ) -> Paper:
     """Return how a picture is to be made.
 
     Raises
     ------
     UsageError
-        No such colour map, or a size that is not WIDTHxHEIGHT in inches.
+        No such colour map or colour scale, or a size that is not WIDTHxHEIGHT in inches.
     """
     from attnviz.render.colors import MAPS
     from attnviz.render.screen import Paper
 
     if cmap is not None:
         check_choice("cmap", cmap, MAPS)
-    return Paper(dpi, None if size is None else _read_size(size), cmap, font, title)
+    check_choice("color-scale", color_scale, ("auto", "linear", "sqrt", "log"))
+    inches = None if size is None else _read_size(size)
+    return Paper(dpi, inches, cmap, font, title, color_scale, outlines)
 
 
 def _read_size(size: str) -> tuple[float, float]:

@@ -1,9 +1,9 @@
 """Colours by number, without a plotting library: the same maps for terminal cells and pictures.
 
-What lives here: colour-blind-safe maps as 17 anchor colours each, interpolated; the colour of a
-masked cell. What does not: which numbers are shown (``shapes``) or how cells are drawn.
+Colour-blind-safe maps as anchor colours, interpolated, and the colour of a masked cell. ``ink`` and
+``tide`` are the light ramps of the page: white paper to dark ink, and blue through paper to brown.
 
-Sources: cividis, Nuñez, Anderton & Renslow 2018; viridis and magma, Smith & van der Walt 2015;
+Sources of the others: cividis, Nuñez, Anderton & Renslow 2018; viridis and magma, Smith & van der Walt 2015;
 vik, Crameri 2018; Blues, RdBu and PuOr, ColorBrewer, Brewer 2003. All of them can be read with
 the common kinds of colour blindness.
 """
@@ -19,6 +19,8 @@ from attnviz.registry import no_such_choice
 Rgb: TypeAlias = tuple[int, int, int]
 
 _ANCHORS = {
+    "ink": "fafaf7 d6e6e8 96c1cd 4d8ca8 1c577a 082644",
+    "tide": "14427a 548dbe b6d0e2 fafaf7 f0cdb0 cf8046 843e10",
     "cividis": "00224e 002e6a 1a386f 32436d 434e6c 52596d 61656f 6f7073 7c7b78 8b8778 9b9376 "
     "aba072 bbad6c ccba64 ddc958 efd748 fee838",
     "viridis": "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26818e 21908c 1f9f88 28ae80 "
@@ -36,14 +38,14 @@ _ANCHORS = {
     "puor": "2d004b 451871 5f3a91 7b6aa8 998fbf b7b1d5 cfcee5 e4e5f0 f7f6f6 fbe9ce fed6a1 "
     "fdbd6d ee9d3c da7d12 be620a a04d07 7f3b08",
 }
-_USUAL = {"weights": "cividis", "diverging": "vik", "plain": "cividis"}
-DIVERGING = ("vik", "rdbu", "puor")
+_USUAL = {"weights": "ink", "diverging": "tide", "plain": "ink"}
+DIVERGING = ("tide", "vik", "rdbu", "puor")
 MAPS = tuple(_ANCHORS)
 
 
 @cache
 def anchors_of(name: str) -> tuple[Rgb, ...]:
-    """Return the 17 anchor colours of a map, or of the usual map of a scale.
+    """Return the anchor colours of a map at equal steps, or of the usual map of a scale.
 
     Raises
     ------
@@ -72,7 +74,7 @@ def color_of(share: float, scale: str = "weights") -> Rgb:
     Examples
     --------
     >>> color_of(0.0), color_of(1.0)
-    ((0, 34, 78), (254, 232, 56))
+    ((250, 250, 247), (8, 38, 68))
     """
     anchors = anchors_of(scale)
     place = max(0.0, min(1.0, share)) * (len(anchors) - 1)
@@ -93,6 +95,8 @@ def palette(scale: str, n: int = 1024) -> tuple[Rgb, ...]:
 def masked_color(scale: str) -> Rgb:
     """Return the colour of a cell that a query may not look at: one that its map does not have."""
     name = _USUAL.get(scale, scale)
+    if name in ("ink", "tide"):
+        return (207, 203, 194)
     if name in DIVERGING:
         return (122, 134, 122) if name == "puor" else (128, 128, 132)
     return (250, 206, 206) if name in ("blues", "grays") else (226, 226, 230)

@@ -36,12 +36,10 @@ def html_of(trace: Trace) -> str | None:
 
 def png_of(trace: Trace) -> bytes | None:
     """Return the heatmap of the weights as a PNG, or None where it cannot be drawn."""
-    from attnviz import registry
-    from attnviz.render.screen import Screen
+    from attnviz.render.formats.png_svg_pdf import png
+    from attnviz.render.views import heatmap
 
     try:
-        document = registry.load("views", "heatmap").view(trace)
-        picture: bytes = registry.load("formats", "png").render(document, Screen())
+        return png.render(heatmap.view(trace))
     except AttnvizError:
         return None
-    return picture

@@ -1,28 +1,25 @@
-"""Many cells into few: pooling by the largest, and cells into palette numbers and pixels.
+"""Many cells into few by the largest, and values to places on a colour map: linear, root or log.
 
-What lives here: arithmetic on matrices, for the terminal and for pictures alike. What does not:
-colours (``colors``) or drawing. A single strong cell is never lost: a pooled cell is the one
-farthest from zero, or the largest where the scale starts at 0; it is masked only if all are.
+For the terminal and for pictures alike. A single strong cell is never lost: a pooled cell is the
+one farthest from zero, or the largest where the scale starts at 0; it is masked only if all are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from attnviz.records import Array
-from attnviz.render.shapes import Matrix
-
-N_LEVELS = 253
-"""Colours of a map in a picture: an odd number, so that zero has the middle one."""
-
-MASKED, BLANK = 253, 254
-"""Palette numbers of a masked cell, and of the paper between panels."""
+from attnviz.render.shapes import Heatmap, Matrix
 
 IntPair: TypeAlias = tuple[int, int]
+Spread: TypeAlias = Literal["linear", "sqrt", "log"]
+MAX_LABELLED = 64
+"""Up to so many tokens every one has its label, and weights a linear colour scale."""
 
 
 def factor_for(n: int, room: int) -> int:
@@ -82,18 +79,107 @@ def _reduce(numbers: Array, factors: IntPair, take: np.ufunc) -> Array:
     return numbers
 
 
-def shares_of(values: Array, limits: tuple[float, float]) -> Array:
-    """Return where values stand between two limits, from 0 to 1; outside gets the end."""
-    low, high = limits
-    span = high - low if high > low else 1.0
-    return np.clip((np.asarray(values, np.float64) - low) / span, 0.0, 1.0)
+@dataclass(frozen=True, slots=True)
+class Shading:
+    """From a value to its place between the two ends of a colour map, 0 to 1.
+
+    Parameters
+    ----------
+    low, high
+        Values of the two ends. ``low`` is −``high`` where 0 is in the middle.
+    spread
+        ``linear``; ``sqrt`` and ``log`` give small values more of the map. Around 0 both arms are
+        spread alike.
+    floor
+        Share of the end at which ``log`` begins; all below has the colour of 0.
+
+    Examples
+    --------
+    >>> Shading(0.0, 1.0, "sqrt").share(0.25), Shading(0.0, 1.0, "log", 1e-4).share(0.01)
+    (array(0.5), array(0.5))
+    """
+
+    low: float
+    high: float
+    spread: Spread = "linear"
+    floor: float = 1e-4
+
+    def share(self, values: Any) -> Array:
+        """Return places on the map; what lies outside gets the end's."""
+        numbers = np.asarray(values, np.float64)
+        if self.low < 0:
+            signed = np.clip(numbers / self.high, -1.0, 1.0)
+            return np.asarray(0.5 + 0.5 * np.sign(signed) * self._bend(np.abs(signed)))
+        span = self.high - self.low if self.high > self.low else 1.0
+        return np.asarray(self._bend(np.clip((numbers - self.low) / span, 0.0, 1.0)))
+
+    def value(self, shares: Any) -> Array:
+        """Return the values at places on the map: the inverse of ``share``."""
+        places = np.asarray(shares, np.float64)
+        if self.low < 0:
+            arms = 2 * places - 1
+            return np.asarray(self.high * np.sign(arms) * self._unbend(np.abs(arms)))
+        return np.asarray(self.low + (self.high - self.low) * self._unbend(places))
+
+    def ticks(self) -> list[float]:
+        """Return round shares of the end, a few that a bent map tells apart."""
+        parts = [0.01, 0.1, 0.25, 0.5, 1.0]
+        if self.spread == "log":
+            parts = [10.0**-n for n in range(8, -1, -1) if 10.0**-n > 1.5 * self.floor]
+        ends = [self.high * part for part in parts]
+        return [-end for end in reversed(ends)] * (self.low < 0) + [0.0] + ends
+
+    def _bend(self, x: Array) -> Array:
+        if self.spread == "sqrt":
+            return np.sqrt(x)
+        if self.spread == "log":
+            return np.asarray(1 - np.log(np.maximum(x, self.floor)) / math.log(self.floor))
+        return x
+
+    def _unbend(self, y: Array) -> Array:
+        if self.spread == "sqrt":
+            return np.square(y)
+        return np.asarray(self.floor ** (1 - y)) if self.spread == "log" else y
 
 
-def levels_of(values: Array, hidden: Array, limits: tuple[float, float]) -> Array:
-    """Return palette numbers, uint8: 0 to 252 along the map, ``MASKED`` where hidden."""
-    levels = np.rint(shares_of(values, limits) * (N_LEVELS - 1)).astype(np.uint8)
-    levels[hidden] = MASKED
-    return levels
+def shading_of(heatmap: Heatmap, asked: str = "auto") -> Shading:
+    """Return how a heatmap's values become colours.
+
+    ``auto`` is linear, but ``log`` for weights on more than 64 keys: on a linear scale a row that
+    is spread over 2,000 keys is 2,000 times the colour of 0. The logarithm begins where the
+    16 strongest keys of a query begin, so that some structure shows however wide the spread.
+    """
+    first = heatmap.panels[0]
+    n_keys = np.asarray(first.values).shape[1] * heatmap.pooled
+    is_weights = first.scale == "weights"
+    spread = asked
+    if asked == "auto":
+        spread = "log" if is_weights and n_keys > MAX_LABELLED else "linear"
+    floor = 1e-3
+    if spread == "log" and is_weights:
+        start = _strongest_from(heatmap.panels, min(0.25, 16 / n_keys)) / heatmap.limits[1]
+        floor = float(f"{min(0.1, max(0.1 / n_keys, start)):.1g}")
+    return Shading(*heatmap.limits, spread=spread, floor=floor)  # type: ignore[arg-type]
+
+
+def _strongest_from(panels: Sequence[Matrix], share: float) -> float:
+    """Return the value above which this share of the cells is, out of about a million of them."""
+    found = []
+    for panel in panels:
+        step = max(1, math.isqrt(np.size(panel.values) * len(panels) // 1_000_000))
+        values = np.asarray(panel.values)[::step, ::step]
+        hidden = None if panel.hidden is None else np.asarray(panel.hidden)[::step, ::step]
+        found.append(values[~hidden] if hidden is not None else values.ravel())
+    return float(np.quantile(np.concatenate(found), 1 - share))
+
+
+def scale_note(shading: Shading) -> str:
+    """Say what a bent colour scale does; empty for a linear one."""
+    if shading.spread == "linear":
+        return ""
+    if shading.spread == "sqrt":
+        return "colours follow the square root"
+    return f"colours follow the logarithm, from {shading.high * shading.floor:.2g} on"
 
 
 def symmetric_limits(panels: Sequence[Matrix]) -> tuple[float, float]:
@@ -108,18 +194,21 @@ def symmetric_limits(panels: Sequence[Matrix]) -> tuple[float, float]:
     return (-top, top) if top > 0 else (-1.0, 1.0)
 
 
-def stretch(levels: Array, size_px: IntPair) -> Array:
-    """Return a raster of exactly this size: each cell a whole block of pixels, none mixed.
-
-    Sides differ by at most one pixel between cells. At least one pixel per cell is asked for.
+def ordinal(n: int) -> str:
+    """Return 2nd, 3rd, 4th, 11th, 22nd.
 
     Examples
     --------
-    >>> stretch(np.array([[1, 2]], np.uint8), (1, 5)).tolist()
-    [[1, 1, 1, 2, 2]]
+    >>> [ordinal(n) for n in (2, 3, 11, 21)]
+    ['2nd', '3rd', '11th', '21st']
     """
-    for axis, n_px in enumerate(size_px):
-        n_cells = levels.shape[axis]
-        if n_cells != n_px:
-            levels = levels.take(np.arange(n_px) * n_cells // n_px, axis=axis)
-    return levels
+    last = 0 if n % 100 in (11, 12, 13) else n % 10
+    return f"{n}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
+
+
+def tick_text(value: float, span: float) -> str:
+    """Write an end of a colour scale with the digits that its span needs."""
+    digits = max(0, min(6, 2 - math.floor(math.log10(span)))) if span > 0 else 2
+    text = f"{value:.{digits}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return text.replace("-", "−") if float(text or 0) else "0"

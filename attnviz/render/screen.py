@@ -56,6 +56,10 @@ class Paper:
         A family that is installed, or the path of a font file.
     title
         Replaces the picture's own title; empty for none.
+    color_scale
+        ``linear``, ``sqrt``, ``log``, or ``auto``: see ``pooling.shading_of``.
+    outlines
+        Text of an SVG as outlines of its letters instead of text.
     """
 
     dpi: int = 150
@@ -63,6 +67,8 @@ class Paper:
     colormap: str | None = None
     font: str | None = None
     title: str | None = None
+    color_scale: str = "auto"
+    outlines: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,10 @@ def test_axes_hold_the_weights_with_labels_that_are_no_mathematics() -> None:
 
 def test_many_tokens_are_labelled_at_every_nth() -> None:
     trace = explain(" ".join(["bear"] * 130), weights="random")
-    ax = trace.plot(ax=Figure().subplots(), stage="scores")
+    ax = trace.plot(ax=Figure(figsize=(12, 12)).subplots(), stage="scores")
     assert list(ax.get_yticks()) == list(range(0, 130, 3))
+    small = trace.plot(ax=Figure().subplots(), stage="scores")
+    assert list(small.get_yticks()) == list(range(0, 130, 5))
     low, high = ax.get_images()[0].get_clim()
     assert low == -high
 

@@ -44,7 +44,7 @@ def test_pooling_is_said_and_keeps_one_strong_cell(n: int) -> None:
     out = drawn(values, width=80)
     assert out.split("weight 0")[0].count("█") == 1
     assert "each cell is the largest of" in out
-    assert "254;232;56" in drawn(values, width=80, colors="truecolor").rsplit("weight 0", 1)[0]
+    assert "8;38;68" in drawn(values, width=80, colors="truecolor").rsplit("weight 0", 1)[0]
 
 
 def test_a_hundred_thousand_tokens_already_pooled_fit_and_say_so() -> None:

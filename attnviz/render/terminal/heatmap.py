@@ -18,8 +18,7 @@ import numpy as np
 
 from attnviz.records import Array
 from attnviz.render.colors import Rgb, color_of, ink_on
-from attnviz.render.picture.celllayout import ordinal, tick_text
-from attnviz.render.pooling import factor_for, pool, shares_of
+from attnviz.render.pooling import factor_for, ordinal, pool, shading_of, tick_text
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Heatmap, Label, Matrix
 from attnviz.render.text import number_writer
@@ -33,7 +32,7 @@ _ASCII_POSITIVE, _POSITIVE = " .:-=+*#%@", " ░▒▓█"
 _SIGNED = "%=- +*#"
 _RAMPS: dict[str, tuple[Rgb, ...]] = {
     # sixteen colours: only those every terminal shows as told apart by lightness
-    "weights": ((0, 0, 0), (0, 0, 128), (0, 128, 128), (192, 192, 192), (255, 255, 0)),
+    "weights": ((255, 255, 255), (192, 192, 192), (0, 128, 128), (0, 0, 255), (0, 0, 128)),
     "diverging": ((0, 0, 128), (0, 128, 128), (192, 192, 192), (128, 128, 0), (128, 0, 0)),
 }
 
@@ -102,7 +101,7 @@ def _thumbnail_lines(heatmap: Heatmap, screen: Screen, scale: str) -> Iterator[L
             values, hidden = pool(
                 panel.values, panel.hidden, plan.factor, is_diverging=is_diverging
             )
-            shares = shares_of(values, heatmap.limits)
+            shares = shading_of(heatmap, screen.paper.color_scale).share(values)
             names = ("",) * n_rows
             blocks.append(
                 list(_half_lines(shares, hidden, screen, plan, names, scale, is_diverging))
@@ -175,7 +174,7 @@ def _panel_lines(
 ) -> Iterator[Line]:
     is_diverging = heatmap.scale == "diverging"
     values, hidden = pool(panel.values, panel.hidden, plan.factor, is_diverging=is_diverging)
-    shares = shares_of(values, heatmap.limits)
+    shares = shading_of(heatmap, screen.paper.color_scale).share(values)
     yield from _header(panel, screen, plan, values.shape[1])
     if plan.mode == "half":
         yield from _half_lines(shares, hidden, screen, plan, labels, scale, is_diverging)

@@ -57,6 +57,7 @@ def view(trace: Trace, *, stage: str = "weights", most: float | None = None) -> 
         value_name=_VALUE_NAMES.get(stage, stage),
         scale="weights" if is_weights else "diverging",
         notes=tuple(_scale_notes(largest, end, is_chosen=most is not None)),
+        n_columns=len(trace.heads) if len(trace.layers) > 1 else 0,
     )
     return Document(
         (headline(trace), *choice(trace), shape), trace, title="heatmap", stages=(stage,)
