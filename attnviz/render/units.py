@@ -14,8 +14,8 @@ def say_time(seconds: float) -> str:
     >>> say_time(0.25), say_time(75), say_time(7300)
     ('0.2 s', '1 min 15 s', '2 h 1 min')
     """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if round(seconds) < 60:
+        return f"{seconds:.1f} s" if round(seconds, 1) < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
@@ -32,7 +32,7 @@ def say_bytes(count: int) -> str:
     """
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
+        if round(size, 1) < 1000:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
