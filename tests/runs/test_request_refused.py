@@ -145,4 +145,4 @@ def test_a_python_module_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
     )
     assert (done.returncode, done.stdout.decode().strip().split()[-1]) == (0, attnviz.__version__)
     assert os.environ["XDG_CONFIG_HOME"]
-    assert Result(0, {}, 0, 0, 0, 0).parity is None
+    assert Result(0, 0, 0, 0, 0, 0).parity is None

@@ -1,14 +1,13 @@
-"""What travels between a batch and its workers: the work, jobs, results; plain values and bytes.
-
-What lives here: three records. What does not: doing the work (``work``), carrying it (``engines``).
-"""
+"""What travels between a batch and its workers: the work, jobs, results; plain values and bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
 
+from attnviz.errors import AttnvizError, InputError, ResourceError, UsageError
 from attnviz.runs.batch.rows import Row
 
 KEPT = ("weights", "scores", "q", "k", "v", "output")
@@ -51,15 +50,6 @@ class Work:
     format: str = "parquet"
     threads: int = 1
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {**asdict(self), "source": dict(self.source), "keep": list(self.keep)}
-
-    @staticmethod
-    def from_json(found: Mapping[str, Any]) -> Work:
-        """Read what ``to_json`` wrote."""
-        return Work(**{**found, "keep": tuple(found["keep"])})
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -81,54 +71,90 @@ class Job:
     alone: frozenset[int] = frozenset()
     is_trial: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "shard": self.shard,
-            "rows": [[row.number, row.input, row.line, row.text, row.error] for row in self.rows],
-            "lost": [[number, why] for number, why in self.lost.items()],
-            "alone": sorted(self.alone),
-            "is_trial": self.is_trial,
-        }
 
-    @staticmethod
-    def from_json(found: Mapping[str, Any]) -> Job:
-        """Read what ``to_json`` wrote."""
-        return Job(
-            shard=found["shard"],
-            rows=tuple(Row(*parts) for parts in found["rows"]),
-            lost=dict(found["lost"]),
-            alone=frozenset(found["alone"]),
-            is_trial=found["is_trial"],
-        )
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a worker found: facts of the source for the manifest, notices for people."""
+
+    facts: Mapping[str, Any]
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a worker could not open the source, and with which exit code."""
+
+    why: str
+    exit_code: int
+
+    def error(self) -> AttnvizError:
+        """Return the error that the worker met."""
+        kinds = {kind.exit_code: kind for kind in (UsageError, InputError, ResourceError)}
+        return kinds.get(self.exit_code, AttnvizError)(self.why)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The texts a worker is at: whoever survives it knows what killed it."""
+
+    texts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One shard, computed: its files by relative name, and what became of its texts."""
+    """What became of a shard; kept as its record once its files are published.
+
+    Parameters
+    ----------
+    files
+        By relative name: bytes, or of a published shard how many and their hash.
+    parity
+        Largest difference from the model's own output; None where nothing was compared.
+    """
 
     shard: int
-    files: Mapping[str, bytes]
     done: int
+    failed: int
     skipped: int
     rows: int
     tokens: int
-    errors: tuple[Mapping[str, Any], ...] = ()
     parity: float | None = None
+    files: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    errors: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything but the files' bytes as plain values."""
-        return {
-            "shard": self.shard,
-            "done": self.done,
-            "skipped": self.skipped,
-            "rows": self.rows,
-            "tokens": self.tokens,
-            "errors": [dict(error) for error in self.errors],
-            "parity": self.parity,
-        }
+    @property
+    def texts(self) -> int:
+        return self.done + self.failed + self.skipped
 
-    @staticmethod
-    def from_json(found: Mapping[str, Any], files: Mapping[str, bytes]) -> Result:
-        """Read what ``to_json`` wrote, with the files beside it."""
-        return Result(**{**found, "errors": tuple(found["errors"])}, files=files)
+
+def from_plain(kind: Any, value: Any) -> Any:
+    """Return a record of a kind from what ``asdict`` and JSON made of it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Fields that the kind does not have, or of another type.
+
+    Examples
+    --------
+    >>> from_plain(Job, {"shard": 0, "rows": [], "lost": {"7": "killed"}, "alone": [7]}).lost
+    {7: 'killed'}
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and is_dataclass(kind):
+        kinds = _field_kinds(kind)
+        if unknown := value.keys() - kinds.keys():
+            raise TypeError(f"{kind} has no {', '.join(unknown)}")
+        return kind(**{name: from_plain(kinds[name], part) for name, part in value.items()})
+    if origin in (tuple, frozenset):
+        return origin(from_plain(inner[0], part) for part in value)
+    if origin is Mapping:
+        return {inner[0](name): from_plain(inner[1], part) for name, part in value.items()}
+    if kind in (int, str) and type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind}")
+    return value
+
+
+@cache
+def _field_kinds(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from inspect import signature
 from itertools import islice
 from pathlib import Path
@@ -20,10 +20,10 @@ from attnviz.registry import no_such_choice
 from attnviz.rounding import worse
 from attnviz.runs.batch.engines import Engine, Staffing
 from attnviz.runs.batch.inputs import Input, open_inputs, read_where
-from attnviz.runs.batch.jobs import KEPT, KEPT_TYPES, PICTURES, Job, Work
+from attnviz.runs.batch.jobs import KEPT, KEPT_TYPES, PICTURES, Job, Result, Work
 from attnviz.runs.batch.manifest import make_manifest
 from attnviz.runs.batch.rows import Reading, Row, check_encoding, count_rows, read_rows
-from attnviz.runs.batch.shards import Folder, Record
+from attnviz.runs.batch.shards import Folder
 from attnviz.runs.batch.tables import choose_format
 from attnviz.runs.opening import open_place
 
@@ -99,7 +99,7 @@ class Request:
 
     def settings(self) -> dict[str, Any]:
         """Return the options that decide the bytes, by name, for the manifest."""
-        work = self.work().to_json()
+        work = asdict(self.work())
         given = {**_source_defaults(), **work.pop("source")}
         source = {name: value for name, value in given.items() if name not in _PATHS}
         del work["painter"]
@@ -177,7 +177,7 @@ class _Tally:
     resumed: int = 0
     parity: float | None = None
 
-    def add(self, record: Record, *, is_new: bool) -> None:
+    def add(self, record: Result, *, is_new: bool) -> None:
         self.done += record.done
         self.failed += record.failed
         self.skipped += record.skipped
@@ -185,7 +185,7 @@ class _Tally:
         if is_new:
             self.new_rows += record.rows
         else:
-            self.resumed += record.done + record.failed + record.skipped
+            self.resumed += record.texts
         if record.parity is not None:
             self.parity = worse(record.parity, self.parity or 0.0)
 
@@ -281,7 +281,7 @@ def _work_off(
     for result in engine.run(jobs()):
         record = folder.commit(result)
         tally.add(record, is_new=True)
-        n_new += record.done + record.failed + record.skipped
+        n_new += record.texts
         rate = n_new / max(1e-9, time.monotonic() - started)
         left_s = (n_texts - tally.texts) / rate if rate else None
         progress(Progress(tally.texts, n_texts, tally.failed, tally.skipped, rate, left_s))

@@ -26,13 +26,13 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from attnviz.errors import InputError, UsageError
 from attnviz.runs.batch import manifest as manifests
-from attnviz.runs.batch.jobs import Result
+from attnviz.runs.batch.jobs import Result, from_plain
 from attnviz.runs.batch.lock import Lock
 from attnviz.runs.store import explain_fault, make_folder, write_atomic
 
@@ -42,20 +42,6 @@ _TEMPORARY = ".attnviz-"
 _LOCK = ".lock"
 _PARTS = ("heads", "texts", "arrays", "heatmaps", "shards")
 _SAFE = re.compile(r"[a-z]+/[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is kept of a complete shard."""
-
-    shard: int
-    done: int
-    failed: int
-    skipped: int
-    rows: int
-    tokens: int
-    parity: float | None
-    errors: tuple[Mapping[str, Any], ...] = field(repr=False, default=())
 
 
 class Folder:
@@ -169,11 +155,11 @@ class Folder:
 
     # -- shards -----------------------------------------------------------------------------
 
-    def record(self, shard: int) -> Record | None:
+    def record(self, shard: int) -> Result | None:
         """Return the record of a complete shard whose files are there with their sizes."""
         return read_record(self.path, shard)
 
-    def commit(self, result: Result) -> Record:
+    def commit(self, result: Result) -> Result:
         """Publish a shard: its files, then its record.
 
         Raises
@@ -186,21 +172,11 @@ class Folder:
             assert _SAFE.fullmatch(name), name
             write_atomic(self.path / name, data, force=True)
             listed[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        record = {
-            "schema": SCHEMA,
-            "shard": result.shard,
-            "done": result.done,
-            "failed": len(result.errors),
-            "skipped": result.skipped,
-            "rows": result.rows,
-            "tokens": result.tokens,
-            "parity": result.parity,
-            "files": listed,
-            "errors": list(result.errors),
-        }
-        data = (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode(errors="replace")
+        record = replace(result, files=listed)
+        found = {"schema": SCHEMA, **asdict(record)}
+        data = (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode(errors="replace")
         write_atomic(self.path / record_name(result.shard), data, force=True)
-        return _to_record(record)
+        return record
 
     def finish(self, n_shards: int) -> bool:
         """Write ``errors.jsonl`` once every shard is complete; False where some are not."""
@@ -248,7 +224,7 @@ def read_manifest(folder: Path, *, missing_ok: bool = False) -> dict[str, Any] |
     return manifests.load(data, folder=str(folder))
 
 
-def read_record(folder: Path, shard: int) -> Record | None:
+def read_record(folder: Path, shard: int) -> Result | None:
     """Read a shard's record; None where it is missing, damaged, or its files are not as it says."""
     try:
         found = json.loads((folder / record_name(shard)).read_bytes())
@@ -258,7 +234,10 @@ def read_record(folder: Path, shard: int) -> Record | None:
             held = os.lstat(folder / name)
             if not stat.S_ISREG(held.st_mode) or held.st_size != facts["bytes"]:
                 return None
-        return _to_record(found)
+        if found.pop("schema") != SCHEMA:
+            return None
+        record: Result = from_plain(Result, found)
+        return record
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -269,19 +248,6 @@ def free_bytes(folder: Path) -> int:
     while not place.exists() and place != place.parent:
         place = place.parent
     return shutil.disk_usage(place).free
-
-
-def _to_record(found: Mapping[str, Any]) -> Record:
-    return Record(
-        shard=int(found["shard"]),
-        done=int(found["done"]),
-        failed=int(found["failed"]),
-        skipped=int(found["skipped"]),
-        rows=int(found["rows"]),
-        tokens=int(found["tokens"]),
-        parity=found["parity"],
-        errors=tuple(found["errors"]),
-    )
 
 
 def _option_of(part: str) -> str:

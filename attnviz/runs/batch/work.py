@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.core.measures.figures import Figures
-from attnviz.errors import AttnvizError, InputError, UsageError
+from attnviz.errors import AttnvizError, InputError, ResourceError, UsageError
 from attnviz.memory import is_exhausted
 from attnviz.npz import npz_bytes
 from attnviz.records import LayerHeads, Tokens, Trace
@@ -28,7 +28,7 @@ from attnviz.rounding import worse
 from attnviz.runs import explain
 from attnviz.runs.batch.forward import Passes, choose_passes
 from attnviz.runs.batch.inputs import read_where
-from attnviz.runs.batch.jobs import Job, Result, Work
+from attnviz.runs.batch.jobs import Job, Opened, Refused, Result, Work
 from attnviz.runs.batch.rows import Row
 from attnviz.runs.batch.tables import (
     HEADS,
@@ -104,9 +104,9 @@ class Worker:
         config = self.place.model.folder_files.folder / "config.json"
         return hashlib.sha256(config.read_bytes()).hexdigest()
 
-    def notices(self) -> list[str]:
-        """Return what the source itself has to say."""
-        return [*self.source.info.notices, *self.what_if.notices(self.source.info)]
+    def opened(self) -> Opened:
+        """Return what was found, and what the source itself has to say."""
+        return Opened(self.facts(), tuple(self.source.info.notices))
 
     def run(self, job: Job, announce: Announce = lambda _: None) -> Result:
         """Work a shard off.
@@ -159,6 +159,7 @@ class Worker:
         ]
         return Result(
             shard=job.shard,
+            failed=len(errors),
             files={} if job.is_trial else self._files(job.shard, texts, arrays, pictures),
             done=len(texts),
             skipped=skipped,
@@ -309,6 +310,19 @@ class Worker:
         if self.work.keep:
             files[f"arrays/{shard:06d}.npz"] = npz_bytes(arrays)
         return {**files, **pictures}
+
+
+def open_worker(work: Work) -> Worker | Refused:
+    """Return a worker, or why it could not open its source."""
+    try:
+        return Worker(work)
+    except AttnvizError as fault:
+        return Refused(str(fault), fault.exit_code)
+    except Exception as fault:
+        if not is_exhausted(fault):
+            raise
+        why = "out of memory while the source was opened: try fewer --workers"
+        return Refused(why, ResourceError.exit_code)
 
 
 @contextmanager

@@ -166,8 +166,9 @@ def test_no_cluster_is_a_resource_error(tmp_path: Path, install: Any, fault: Exc
 
 def test_a_text_that_kills_its_actor_goes_to_the_errors(tmp_path: Path, install: Any) -> None:
     def dies(call: str, job: Any) -> bool:
-        lost = dict(job["lost"]) if call == "run" else {}
-        return call == "run" and any(row[3] and "poison" in row[3] and row[0] not in lost for row in job["rows"])  # fmt: skip
+        return call == "run" and any(
+            row.text and "poison" in row.text and row.number not in job.lost for row in job.rows
+        )
 
     install(FakeRay(dies=dies))
     told: list[str] = []
@@ -184,7 +185,7 @@ def test_a_text_that_kills_its_actor_goes_to_the_errors(tmp_path: Path, install:
 
 def test_any_number_of_poisonous_texts_is_accounted_for(tmp_path: Path, install: Any) -> None:
     def dies(call: str, job: Any) -> bool:
-        return call == "run" and any(row[0] not in dict(job["lost"]) for row in job["rows"])
+        return call == "run" and any(row.number not in job.lost for row in job.rows)
 
     install(FakeRay(cpus=1, dies=dies))
     outcome = run_batch(texts(tmp_path, [f"page {i}" for i in range(60)]), tmp_path / "out")
@@ -222,9 +223,9 @@ def test_a_source_that_is_refused_keeps_its_kind_of_error(tmp_path: Path, instal
         run_batch(replace(request, source={"weights": "none.npz"}), tmp_path / "a")
     with pytest.raises(UsageError):
         run_batch(replace(request, source={**TINY, "head": "77"}), tmp_path / "b")
-    actor = ray_._Actor(Work(source={"weights": "none.npz"}).to_json())
+    actor = ray_._Actor(Work(source={"weights": "none.npz"}))
     with pytest.raises(RuntimeError, match=r"none\.npz"):
-        actor.run(Job(0, ()).to_json())
+        actor.run(Job(0, ()))
 
 
 @pytest.mark.parametrize(
@@ -255,5 +256,4 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UsageError, match=r"pip install 'attnviz\[ray\]'"):
         ray_.make(Work(), Staffing())
     assert ray_.os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
-    assert str(ray_._error_of(99, "odd")) == "odd"
     assert ray_._one_line(OSError()) == "OSError"

@@ -14,8 +14,9 @@ import pytest
 
 from attnviz.errors import AttnvizError, InputError, ResourceError, UsageError
 from attnviz.runs.batch import lock as locks
+from attnviz.runs.batch import work as work_module
 from attnviz.runs.batch.engines import Staffing, _frames, _worker, local
-from attnviz.runs.batch.jobs import Job, Result, Work
+from attnviz.runs.batch.jobs import At, Job, Opened, Refused, Result, Work, from_plain
 from attnviz.runs.batch.lock import Lock
 from attnviz.runs.batch.rows import Row
 from attnviz.runs.batch.work import Worker
@@ -23,7 +24,7 @@ from attnviz.runs.batch.work import Worker
 TINY = {"weights": "random", "d_model": 8, "d_k": 4}
 
 
-def served(*messages: dict[str, Any]) -> list[Any]:
+def served(*messages: Work | Job) -> list[Any]:
     source, target = io.BytesIO(), io.BytesIO()
     for message in messages:
         _frames.send(source, message)
@@ -39,28 +40,60 @@ def served(*messages: dict[str, Any]) -> list[Any]:
 def test_a_worker_opens_its_source_announces_texts_and_returns_files() -> None:
     work = Work(source=TINY, format="jsonl")
     job = Job(3, (Row(7, "a.txt", 8, "a bear", ""), Row(8, "a.txt", 9, "", "")))
-    answers = served(work.to_json(), job.to_json())
-    assert [head["kind"] for head, _ in answers] == ["ready", *["at"] * (len(answers) - 2), "done"]
-    assert answers[0][0]["facts"] == Worker(work).facts()
-    assert [7] in [head["texts"] for head, _ in answers[1:-1]]
-    assert answers[-2][0]["texts"] == []
-    wanted = Worker(work).run(job)
-    assert Result.from_json(answers[-1][0]["result"], answers[-1][1]) == wanted
+    opened, *between, done = served(work, job)
+    assert opened == Worker(work).opened()
+    assert {type(message) for message in between} == {At}
+    assert At((7,)) in between
+    assert between[-1] == At(())
+    assert done == Worker(work).run(job)
+    assert done.files
     assert served() == []
 
 
 def test_a_worker_that_cannot_open_its_source_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    ((head, _),) = served(Work(source={"weights": "none.npz"}).to_json())
-    assert (head["kind"], head["exit"]) == ("refused", 3)
-    assert "none.npz" in head["why"]
+    (refused,) = served(Work(source={"weights": "none.npz"}))
+    assert (type(refused), refused.exit_code) == (Refused, 3)
+    assert "none.npz" in refused.why
 
     def full(_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(_worker, "Worker", full)
-    ((head, _),) = served(Work().to_json())
-    assert (head["kind"], head["exit"]) == ("refused", 4)
-    assert "try fewer --workers" in head["why"]
+    monkeypatch.setattr(work_module, "Worker", full)
+    (refused,) = served(Work())
+    assert refused.exit_code == 4
+    assert "try fewer --workers" in refused.why
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Work(source={"weights": "a", "layer": 3, "scale": None}, keep=("q", "k"), threads=2),
+        Job(1, (Row(7, "a", 8, "\ud800 \n\0", ""), Row(8, "b", 9, None, "bad")), lost={7: "why"},
+            alone=frozenset({7, 8}), is_trial=True),
+        Opened({"layers": [0, 1], "sha256": None}, ("a notice",)),
+        Refused("no", 3),
+        At((3, 4)),
+        Result(1, 2, 1, 0, 4, 9, 0.1, {"heads/000001.jsonl": b"\n\0\xff", "b": b""}, ({"text_id": 7},)),
+    ],
+    ids=lambda record: type(record).__name__,
+)  # fmt: skip
+def test_every_record_arrives_as_it_was_sent(record: Any) -> None:
+    pipe = io.BytesIO()
+    for _ in range(2):
+        _frames.send(pipe, record)
+    pipe.seek(0)
+    assert _frames.receive(pipe) == record
+    found = _frames.receive(pipe)
+    assert found == record
+    assert repr(found) == repr(record)
+    assert _frames.receive(pipe) is None
+
+
+def test_what_no_record_has_is_refused() -> None:
+    for kind, value in ((At, {"texts": ["3"]}), (At, {"numbers": [3]}), (Refused, {"why": 3, "exit_code": 3}),
+                        (Refused, {"why": "no"})):  # fmt: skip
+        with pytest.raises(TypeError):
+            from_plain(kind, value)
 
 
 def test_what_libraries_print_does_not_reach_the_batch() -> None:
@@ -82,20 +115,15 @@ def test_what_libraries_print_does_not_reach_the_batch() -> None:
 
 def test_a_message_cut_off_anywhere_is_the_end() -> None:
     whole = io.BytesIO()
-    _frames.send(whole, {"kind": "x"}, {"a": b"123", "b": b""})
+    result = Result(0, 1, 0, 0, 1, 3, files={"a": b"123", "b": b""})
+    _frames.send(whole, result)
     data = whole.getvalue()
-    assert _frames.receive(io.BytesIO(data)) == ({"kind": "x"}, {"a": b"123", "b": b""})
+    assert _frames.receive(io.BytesIO(data)) == result
     for cut in range(len(data)):
         assert _frames.receive(io.BytesIO(data[:cut])) is None
     closed = io.BytesIO(data)
     closed.close()
     assert _frames.receive(closed) is None
-
-    class Slow(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:
-            return super().read(1)
-
-    assert _frames.receive(Slow(data)) == ({"kind": "x"}, {"a": b"123", "b": b""})
 
 
 # --- the pool -----------------------------------------------------------------------------------
@@ -110,8 +138,8 @@ def test_a_refused_source_keeps_its_kind_of_error(source: Any, kind: type[Attnvi
     with pytest.raises(kind):
         engine.open()
     engine.close()
-    assert type(local._error_of(4, "x")) is ResourceError
-    assert type(local._error_of(99, "x")) is AttnvizError
+    assert type(Refused("x", 4).error()) is ResourceError
+    assert type(Refused("x", 99).error()) is AttnvizError
 
 
 def test_workers_that_never_come_up_end_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:

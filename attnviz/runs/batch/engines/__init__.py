@@ -7,19 +7,11 @@ and the folder counts it once. A file's name is the engine's name; ``make`` buil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from attnviz.runs.batch.jobs import Job, Result, Work
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """What the first worker found: facts of the source for the manifest, notices for people."""
-
-    facts: Mapping[str, Any]
-    notices: tuple[str, ...] = ()
+from attnviz.runs.batch.jobs import Job, Opened, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +50,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End every worker at once; safe to call twice."""
-
-
-Make = Callable[[Work, Staffing], Engine]

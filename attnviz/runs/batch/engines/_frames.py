@@ -1,65 +1,46 @@
-"""Messages between two processes: a JSON head, then files as plain bytes. Nothing is unpickled.
-
-What lives here: writing and reading one message. What does not: what messages mean.
-"""
+"""Records between two processes of ours: a line of JSON, then files as plain bytes; no pickle."""
 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Mapping
-from typing import IO, Any
+from dataclasses import asdict
+from typing import IO, Any, TypeAlias
 
-_SIZE = struct.Struct("<Q")
+from attnviz.runs.batch.jobs import At, Job, Opened, Refused, Result, Work, from_plain
+
+Message: TypeAlias = Work | Job | Opened | Refused | At | Result
+_KINDS = {kind.__name__: kind for kind in (Work, Job, Opened, Refused, At, Result)}
 
 
-def send(
-    stream: IO[bytes], head: Mapping[str, Any], files: Mapping[str, bytes] | None = None
-) -> None:
-    """Write a message and flush it.
+def send(stream: IO[bytes], record: Message) -> None:
+    """Write a record and flush it.
 
     Raises
     ------
     OSError
         The other side is gone.
     """
-    parts = files or {}
-    sizes = {name: len(data) for name, data in parts.items()}
-    data = json.dumps({"head": dict(head), "files": sizes}).encode()
-    stream.write(_SIZE.pack(len(data)) + data)
-    for part in parts.values():
-        stream.write(part)
+    found: dict[str, Any] = asdict(record)
+    files: dict[str, bytes] = found.get("files", {})
+    if files:
+        found["files"] = {name: len(data) for name, data in files.items()}
+    head = json.dumps([type(record).__name__, found], default=list)  # a set becomes a list
+    stream.write(head.encode() + b"\n")
+    stream.writelines(files.values())
     stream.flush()
 
 
-def receive(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, bytes]] | None:
-    """Read a message: (head, files); None where the other side is gone, even in its middle."""
-    size = _read(stream, _SIZE.size)
-    if size is None:
+def receive(stream: IO[bytes]) -> Any:
+    """Read a record; None where the other side is gone, even in the middle of one."""
+    try:
+        line = stream.readline()
+        if not line.endswith(b"\n"):
+            return None
+        kind, found = json.loads(line)
+        for name, n_bytes in found.get("files", {}).items():
+            data = found["files"][name] = stream.read(n_bytes)
+            if len(data) < n_bytes:
+                return None
+    except (OSError, ValueError):
         return None
-    data = _read(stream, _SIZE.unpack(size)[0])
-    if data is None:
-        return None
-    found = json.loads(data)
-    files: dict[str, bytes] = {}
-    for name, n_bytes in found["files"].items():
-        part = _read(stream, n_bytes)
-        if part is None:
-            return None
-        files[name] = part
-    return found["head"], files
-
-
-def _read(stream: IO[bytes], n_bytes: int) -> bytes | None:
-    parts: list[bytes] = []
-    left = n_bytes
-    while left:
-        try:
-            part = stream.read(left)
-        except (OSError, ValueError):
-            return None
-        if not part:
-            return None
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    return from_plain(_KINDS[kind], found)

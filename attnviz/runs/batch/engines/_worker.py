@@ -11,11 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import IO
 
-from attnviz.errors import AttnvizError, ResourceError
-from attnviz.memory import is_exhausted
 from attnviz.runs.batch.engines import _frames
-from attnviz.runs.batch.jobs import Job, Work
-from attnviz.runs.batch.work import Worker
+from attnviz.runs.batch.jobs import At, Refused
+from attnviz.runs.batch.work import open_worker
 
 
 def main() -> None:
@@ -31,26 +29,17 @@ def main() -> None:
 
 def serve(source: IO[bytes], target: IO[bytes]) -> None:
     """Open the source, say so, then answer every job with its result."""
-    first = _frames.receive(source)
-    if first is None:
+    work = _frames.receive(source)
+    if work is None:
         return
-    try:
-        worker = Worker(Work.from_json(first[0]))
-        facts, notices = worker.facts(), worker.notices()
-    except AttnvizError as fault:
-        _frames.send(target, {"kind": "refused", "why": str(fault), "exit": fault.exit_code})
+    worker = open_worker(work)
+    if isinstance(worker, Refused):
+        _frames.send(target, worker)
         return
-    except Exception as fault:
-        if not is_exhausted(fault):
-            raise
-        why = "out of memory while the source was opened: try fewer --workers"
-        _frames.send(target, {"kind": "refused", "why": why, "exit": ResourceError.exit_code})
-        return
-    _frames.send(target, {"kind": "ready", "facts": facts, "notices": notices})
+    _frames.send(target, worker.opened())
 
     def announce(numbers: Sequence[int]) -> None:
-        _frames.send(target, {"kind": "at", "texts": list(numbers)})
+        _frames.send(target, At(tuple(numbers)))
 
-    while (message := _frames.receive(source)) is not None:
-        result = worker.run(Job.from_json(message[0]), announce)
-        _frames.send(target, {"kind": "done", "result": result.to_json()}, result.files)
+    while (job := _frames.receive(source)) is not None:
+        _frames.send(target, worker.run(job, announce))

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from attnviz import memory
-from attnviz.errors import AttnvizError, InputError, ResourceError, UsageError
-from attnviz.runs.batch.engines import Opened, Staffing, _frames
+from attnviz.errors import ResourceError
+from attnviz.runs.batch.engines import Staffing, _frames
 from attnviz.runs.batch.engines._strikes import STRIKES, Case
-from attnviz.runs.batch.jobs import Job, Result, Work
+from attnviz.runs.batch.jobs import Job, Opened, Refused, Result, Work
 
 _PROGRAM = (
     "import sys; sys.path.insert(0, {root!r}); "
@@ -190,14 +190,14 @@ class _Process:
             )
         if self._most_bytes is not None:
             memory.limit_child(self._process.pid, self._most_bytes)
-        found = self._ask(self._work.to_json())
+        found = self._ask(self._work)
         if isinstance(found, _Died):
             return _Died((), found.why, was_ready=False)
-        head, _ = found
-        if head["kind"] == "refused":
+        if isinstance(found, Refused):
             self.bury()
-            raise _error_of(head["exit"], head["why"])
-        return Opened(head["facts"], tuple(head["notices"]))
+            raise found.error()
+        assert isinstance(found, Opened)
+        return found
 
     def do(self, job: Job) -> Result | _Died:
         """Do a job; the process is started first if there is none."""
@@ -205,11 +205,9 @@ class _Process:
             opened = self.start()
             if isinstance(opened, _Died):
                 return opened
-        found = self._ask(job.to_json())
-        if isinstance(found, _Died):
-            return found
-        head, files = found
-        return Result.from_json(head["result"], files)
+        found = self._ask(job)
+        assert isinstance(found, Result | _Died)
+        return found
 
     def kill(self) -> None:
         """End the process now, and for good."""
@@ -239,7 +237,7 @@ class _Process:
         fitting = 1 + room // own_bytes if limit is None else min(room, limit) // own_bytes
         return max(1, min(n_cores, fitting))
 
-    def _ask(self, message: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]] | _Died:
+    def _ask(self, message: Work | Job) -> Opened | Refused | Result | _Died:
         """Send a message and wait for its answer, remembering the texts announced meanwhile."""
         process = self._process
         assert process is not None
@@ -251,9 +249,9 @@ class _Process:
         except OSError:
             return _Died(texts, self.bury())
         while (found := _frames.receive(process.stdout)) is not None:
-            if found[0]["kind"] != "at":
+            if isinstance(found, Opened | Refused | Result):
                 return found
-            texts = tuple(found[0]["texts"])
+            texts = found.texts
         return _Died(texts, self.bury())
 
     def bury(self) -> str:
@@ -296,8 +294,3 @@ def _no_worker(why: str) -> ResourceError:
     return ResourceError(
         f"no worker comes up ({why}): is there enough memory for the source? try --workers 1"
     )
-
-
-def _error_of(code: int, why: str) -> AttnvizError:
-    kinds = {kind.exit_code: kind for kind in (UsageError, InputError, ResourceError)}
-    return kinds.get(code, AttnvizError)(why)

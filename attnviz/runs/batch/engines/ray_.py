@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from attnviz.errors import AttnvizError, InputError, ResourceError, UsageError
-from attnviz.runs.batch.engines import Opened, Staffing
+from attnviz.errors import ResourceError, UsageError
+from attnviz.runs.batch.engines import Staffing
 from attnviz.runs.batch.engines._strikes import STRIKES, Case
-from attnviz.runs.batch.jobs import Job, Result, Work
+from attnviz.runs.batch.jobs import Job, Opened, Refused, Result, Work
 
 
 def make(work: Work, staffing: Staffing) -> Ray:
@@ -57,10 +57,11 @@ class Ray:
                 if attempt == STRIKES:
                     raise ResourceError(f"no Ray actor comes up: {_one_line(fault)}") from fault
                 continue
-            if found["kind"] == "refused":
-                raise _error_of(found["exit"], found["why"])
+            if isinstance(found, Refused):
+                raise found.error()
             self._actors.append(actor)
-            return Opened(found["facts"], tuple(found["notices"]))
+            assert isinstance(found, Opened)
+            return found
         raise AssertionError
 
     def run(self, jobs: Iterator[Job]) -> Iterator[Result]:
@@ -81,13 +82,13 @@ class Ray:
                         continue
                     case = Case(job)
                 actor, asked = idle.pop(), case.next_job()
-                busy[actor.run.remote(asked.to_json())] = (actor, case, asked)
+                busy[actor.run.remote(asked)] = (actor, case, asked)
             if not busy:
                 return
             done, _ = self._ray.wait(list(busy), num_returns=1)
             actor, case, asked = busy.pop(done[0])
             try:
-                head, files = self._ray.get(done[0])
+                result: Result = self._ray.get(done[0])
             except self._ray.exceptions.RayError as fault:
                 self._note(case, asked, fault)
                 idle.append(self._hire())
@@ -95,7 +96,7 @@ class Ray:
                 continue
             idle.append(actor)
             if case.survived():
-                yield Result.from_json(head, files)
+                yield result
             else:
                 again.append(case)
 
@@ -143,7 +144,7 @@ class Ray:
         gpus = {"num_gpus": 1} if self._wants_gpu() else {}
         threads = self._work.threads
         kind = self._ray.remote(num_cpus=threads, max_restarts=0, **gpus)(_Actor)
-        return kind.remote(self._work.to_json())
+        return kind.remote(self._work)
 
     def _note(self, case: Case, asked: Job, fault: Exception) -> None:
         """Blame the texts of a job; a first death of a whole shard may be the node's."""
@@ -163,38 +164,33 @@ class Ray:
 class _Actor:
     """A worker in a process of Ray's; the source is opened on the first call."""
 
-    def __init__(self, work: dict[str, Any]) -> None:
+    def __init__(self, work: Work) -> None:
         self._work = work
         self._worker: Any = None
 
-    def open(self) -> dict[str, Any]:
+    def open(self) -> Opened | Refused:
         """Open the source; return its facts, or why it was refused."""
-        from attnviz.runs.batch.work import Worker
+        from attnviz.runs.batch.work import open_worker
 
-        try:
-            if self._worker is None:
-                self._worker = Worker(Work.from_json(self._work))
-            notices = self._worker.notices()
-            return {"kind": "ready", "facts": self._worker.facts(), "notices": notices}
-        except AttnvizError as fault:
-            return {"kind": "refused", "why": str(fault), "exit": fault.exit_code}
+        if self._worker is None:
+            found = open_worker(self._work)
+            if isinstance(found, Refused):
+                return found
+            self._worker = found
+        opened: Opened = self._worker.opened()
+        return opened
 
-    def run(self, job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Do a job; return the result's plain values and its files."""
+    def run(self, job: Job) -> Result:
+        """Do a job."""
         opened = self.open()
-        if opened["kind"] == "refused":
-            raise RuntimeError(opened["why"])
-        result = self._worker.run(Job.from_json(job))
-        return result.to_json(), dict(result.files)
+        if isinstance(opened, Refused):
+            raise RuntimeError(opened.why)
+        result: Result = self._worker.run(job)
+        return result
 
 
 def _needs_torch(work: Work) -> bool:
     return bool(work.source.get("model")) or work.source.get("dtype", "float64") != "float64"
-
-
-def _error_of(code: int, why: str) -> AttnvizError:
-    kinds = {kind.exit_code: kind for kind in (UsageError, InputError, ResourceError)}
-    return kinds.get(code, AttnvizError)(why)
 
 
 def _one_line(fault: BaseException) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnviz.runs.batch.engines import Opened, Staffing
-from attnviz.runs.batch.jobs import Job, Result, Work
+from attnviz.runs.batch.engines import Staffing
+from attnviz.runs.batch.jobs import Job, Opened, Result, Work
 from attnviz.runs.batch.work import Worker
 
 
@@ -27,7 +27,7 @@ class Serial:
     def open(self) -> Opened:
         """Open the source."""
         self._worker = Worker(self._work)
-        return Opened(self._worker.facts(), tuple(self._worker.notices()))
+        return self._worker.opened()
 
     def run(self, jobs: Iterator[Job]) -> Iterator[Result]:
         """Work the jobs off in order."""
