@@ -96,9 +96,13 @@ def test_what_commands_print_is_the_same_with_other_kernels(tmp_path: Path) -> N
 
 
 def test_a_printed_rounding_error_would_be_seen(tmp_path: Path) -> None:
-    """Print the error itself again, as before there were bounds: the settings differ."""
+    """Print the error itself again, as before there were bounds: the settings differ.
+
+    OpenBLAS has other kernels from AVX2 on; an older processor has one kind, and can tell nothing.
+    """
     own, oldest = what_is_printed(["as it is", "oldest"], tmp_path, "--raw-errors")
-    assert own != oldest
+    if __cpu_features__.get("AVX2"):
+        assert own != oldest
 
 
 def test_readme_and_tutorial_are_the_same_on_the_oldest_processor() -> None:

@@ -69,6 +69,13 @@ class Place:
 
 
 @dataclass(frozen=True)
+class AnyPlace(Place):
+    """The same with a choice of who runs a model; ``batch`` has engines of another kind."""
+
+    engine: o.EngineOption = "auto"
+
+
+@dataclass(frozen=True)
 class Choice:
     """Which head is shown, how, and what is changed to see the difference."""
 
@@ -85,7 +92,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Origin(Choice, Place, TextInput):
+class Origin(Choice, AnyPlace, TextInput):
     """A text, the attention it is sent through, and what of it is looked at."""
 
 

@@ -25,7 +25,7 @@ def compare(
     with_weights: o.WithWeightsOption = None,
     with_model: o.WithModelOption = None,
     fail_above: o.FailAboveOption = None,
-    place: g.Place,
+    place: g.AnyPlace,
     choice: g.Choice,
     target: g.Target,
     picture: g.Picture,

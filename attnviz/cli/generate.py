@@ -21,7 +21,7 @@ Examples:
 def generate(
     *,
     text: g.TextInput,
-    place: g.Place,
+    place: g.AnyPlace,
     head: o.HeadOption = None,
     n_tokens: o.CountOption = 20,
     temperature: o.TemperatureOption = 0.0,

@@ -17,7 +17,7 @@ def heads(
     texts: o.TextsArgument = None,
     *,
     file: o.LinesOption = None,
-    place: g.Place,
+    place: g.AnyPlace,
     pattern: o.PatternOption = None,
     top: o.TopOption = 3,
     no_sinks: o.NoSinksOption = False,

@@ -175,6 +175,9 @@ ModelOption = Annotated[
     _option(WHENCE, "-m", "--model", metavar="DIR|FILE.gguf",
             help="A trained model: Hugging Face folder or GGUF file."),
 ]  # fmt: skip
+EngineOption = Annotated[
+    str, _option(COMPUTING, "--engine", metavar="auto|light|library", help="Who runs a model.")
+]
 AttentionOption = Annotated[
     str | None,
     _option(WHENCE, "--attention", metavar="encoder|self|cross",

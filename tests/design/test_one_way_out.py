@@ -98,7 +98,8 @@ def test_the_test_can_fail(code: str) -> None:
 
 DISK = {
     "runs/store.py": "what the user gets", "runs/batch/lock.py": "the lock of a batch",
-    "sources/models/cache.py": "the user's cache", "sources/models/gguf_convert.py": "the same", "sources/confined/pt_task.py": "a copy, in a child",
+    "sources/models/cache.py": "the user's cache", "sources/models/gguf_convert.py": "the same",
+    "sources/families/tokenizing.py": "the same", "sources/confined/pt_task.py": "a copy, in a child",
     "runs/cost_child.py": "/proc",
 }  # fmt: skip
 """The only files that write to a disk; everything else hands its bytes to them."""

@@ -166,13 +166,13 @@ def test_where_attention_comes_from_has_the_same_options_everywhere() -> None:
     from dataclasses import fields
     from inspect import signature
 
-    from attnviz.cli.command import Place
+    from attnviz.cli.command import AnyPlace
     from attnviz.runs.opening import Origin, open_place
 
     taken = signature(open_place).parameters
     named = {*Origin.__annotations__, "layer"}
     assert named == set(taken) - {"n_tokens"}
-    options = {field.name: field.default for field in fields(Place)}
+    options = {field.name: field.default for field in fields(AnyPlace)}
     assert set(options) == named - {"notify"}
     assert options == {name: taken[name].default for name in options}
 

@@ -88,7 +88,13 @@ def bind(family: Family, stored: Weights, *, allows: frozenset[str] = frozenset(
         short = _ALIASES.get(short, short)
         if short in found and short in wanted and tensor.shape == found[short].shape:
             continue  # tied weights that were saved twice
-        known = short in wanted or _SCALE.sub("", short) in wanted or _is_stack(short, wanted)
+        scaled = _SCALE.sub("", name)  # a scale counts where its tensor is one of 8-bit floats
+        is_scale = (
+            scaled != name
+            and scaled in stored.tensors
+            and stored.tensors[scaled].kind.startswith("F8")
+        )
+        known = short in wanted or is_scale or _is_stack(short, wanted)
         if not known and inside and not _OUTSIDE.search(short):
             raise NotOurs(f"it has a tensor {name[:80]!r} that this family does not have")
         found[short] = tensor

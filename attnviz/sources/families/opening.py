@@ -158,6 +158,13 @@ def open_light(
     engine = Engine(family, weights)
     proof = kept_proof(sha256, config)
     has_library = all(importlib.util.find_spec(m) for m in ("transformers", "torch"))
+    if (
+        proof is None and files.kind == "gguf"
+    ):  # every key and tensor is known, or the file is refused
+        from attnviz.sources.models.gguf import read_gguf
+        from attnviz.sources.models.gguf_accounting import account
+
+        account(read_gguf(files.weights[0]))
     if proof is None and has_library:
         try:
             proof = prove(engine, files, config, sha256, notify=notify)

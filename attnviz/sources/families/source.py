@@ -101,7 +101,7 @@ class LightSource:
         """
         text, notices = clean(text)
         tokens = self.tokenizer.tokenize(text, max_tokens=self.max_tokens)
-        if not len(tokens):
+        if all(span is None for span in tokens.spans):
             raise InputError(f"no tokens in {text[:40]!r}: give a text with at least one word")
         self._check(tokens)
         return replace(tokens, notices=(*notices, *tokens.notices)) if notices else tokens

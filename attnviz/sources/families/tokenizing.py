@@ -31,7 +31,7 @@ from attnviz.sources.models.tokenizer import (
 from attnviz.sources.text.labels import read_family, tokens_of
 from attnviz.sources.text.tokenizer_trial import try_out
 
-_VERSION = "1"
+_VERSION = "2"
 _PATTERNS = ("*token*", "vocab*", "merges.txt", "*.model", "config.json")
 
 
@@ -109,6 +109,8 @@ def _make(files: ModelFiles, *, notify: Callable[[str], None]) -> ModelTokenizer
 
 
 def _from_gguf(path: Path, *, notify: Callable[[str], None]) -> ModelTokenizer:
+    from attnviz.sources.models.gguf import read_gguf
+    from attnviz.sources.models.gguf_words import split_as_trained
     from attnviz.sources.models.library import load_transformers
     from attnviz.sources.models.tokenizer import check_ids, describe
 
@@ -119,6 +121,7 @@ def _from_gguf(path: Path, *, notify: Callable[[str], None]) -> ModelTokenizer:
         made = transformers.AutoTokenizer.from_pretrained(
             str(path.parent), gguf_file=path.name, local_files_only=True, trust_remote_code=False
         )
+        split_as_trained(made, read_gguf(path))
         return getattr(made, "backend_tokenizer", None)
 
     tokenizer = guard(f"the tokenizer in {path.name}", load, hush=True)

@@ -11,12 +11,16 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 _CHUNK_BYTES = 1 << 22
+_NEW = ".new-"
+_DAY_S = 86_400
 
 
 def cache_folder() -> Path:
@@ -39,7 +43,7 @@ def write_entry(kind: str, key: str, value: Any) -> None:
     target = _entry(kind, key)
     with contextlib.suppress(OSError):
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_own_prefix())
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
                 json.dump(value, stream)
@@ -58,7 +62,8 @@ def new_folder(target: Path) -> Iterator[Path]:
     stays and ours is dropped.
     """
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=target.parent, prefix=".new-"))
+    sweep(target.parent)
+    made = Path(tempfile.mkdtemp(dir=target.parent, prefix=_own_prefix()))
     try:
         yield made
         for file in made.rglob("*"):
@@ -70,6 +75,45 @@ def new_folder(target: Path) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed runs left half-written in a folder of the cache.
+
+    A name says which process, on which machine, writes there; it stays while that process lives.
+    Of other machines, and of names that say nothing, it stays for a day after its last change.
+    """
+    for left in folder.glob(f"{_NEW}*"):
+        with contextlib.suppress(OSError):
+            host, _, rest = left.name.removeprefix(_NEW).partition("-")
+            number = rest.partition("-")[0]
+            if os.name == "posix" and host == _host() and number.isdigit():
+                is_left = not _is_alive(int(number))
+            else:
+                is_left = time.time() - left.stat().st_mtime > _DAY_S
+            if is_left and left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            elif is_left:
+                left.unlink()
+
+
+def _own_prefix() -> str:
+    return f"{_NEW}{_host()}-{os.getpid()}-"
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _is_alive(number: int) -> bool:
+    """Return whether a process of this number runs; a zombie that nobody waited for counts."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def sha256_of(path: Path) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.errors import InputError, ResourceError
-from attnviz.sources.models.cache import cache_folder, new_folder, sha256_of
+from attnviz.sources.models.cache import cache_folder, new_folder, sha256_of, sweep
 from attnviz.sources.models.gguf import Gguf, read_gguf
 from attnviz.sources.models.gguf_accounting import Account, account
 from attnviz.sources.models.gguf_words import split_as_trained
@@ -65,6 +65,7 @@ def converted(path: Path, *, notify: Callable[[str], None] = lambda _: None) -> 
     file = read_gguf(path)
     version = version_of("transformers")
     target = cache_folder() / "gguf" / f"{sha256_of(path)}-{version}-{_MEANING}"
+    sweep(target.parent)
     if (target / "config.json").is_file():
         return target
     check_sizes(file)

@@ -98,7 +98,7 @@ def test_N13_an_attention_that_is_not_at_hand_is_read_as_eager(tmp_path: Path) -
     for key in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
         folder = write_model(tmp_path / key, **{key: "flash_attention_2"})
         found = explain("hello world", model=str(folder), layer=0, head=0)
-        assert np.array_equal(found.stages["weights"], plain.stages["weights"])
+        assert np.abs(found.stages["weights"] - plain.stages["weights"]).max() <= 2e-6
 
 
 def test_N36_an_encoder_saved_alone_is_read_alone(tmp_path: Path) -> None:
