@@ -32,7 +32,7 @@ def test_rollout_of_a_model_is_the_product_of_its_layers(cli: Cli, minilm: Path)
     assert "what flowed into" in asked.out
     assert "not why the model answered" in asked.out
     part = cli("view", "rollout", SENTENCE, "-m", str(minilm), "--layer", "1")
-    assert (part.code, "needs all 6 layers" in part.err) == (2, True)
+    assert (part.code, "multiplies the attention of all 6 layers" in part.err) == (2, True)
 
 
 def test_links_carry_the_length_of_what_they_bring(cli: Cli, minilm: Path) -> None:

@@ -25,8 +25,8 @@ def test_64_greedy_tokens_and_their_rows_are_the_librarys(smollm2: Path) -> None
 
     from attnviz.runs.opening import open_place
 
-    found = generate(SENTENCE, model=str(smollm2), n=64, layer="4", head="2")
-    opened = open_place(model=str(smollm2)).send(SENTENCE)
+    found = generate(SENTENCE, model=str(smollm2), engine="library", n=64, layer="4", head="2")
+    opened = open_place(model=str(smollm2), engine="library").send(SENTENCE)
     assert opened.model is not None
     library = opened.model.loaded.model
     library.set_attn_implementation("eager")

@@ -108,7 +108,9 @@ def test_a_what_if_says_that_it_is_none_of_the_models(cli: Cli, tiny: str) -> No
 
 
 def test_verify_passes_and_fails(cli: Cli, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = trace_of(cli("explain", "hello world !", "-m", tiny, "--verify", "-f", "json"))
+    data = trace_of(
+        cli("explain", "hello world !", "-m", tiny, "--verify", "-f", "json", "--engine", "library")
+    )
     assert data["checks"]["verified_weights"] <= 1e-5
     assert data["checks"]["verified_states"] <= 1e-5
     from attnviz.sources.models import verify as module
@@ -121,7 +123,7 @@ def test_verify_passes_and_fails(cli: Cli, tiny: str, monkeypatch: pytest.Monkey
         return loaded
 
     monkeypatch.setattr(module, "load", doctored)
-    done = cli("explain", "hello world !", "-m", tiny, "--verify")
+    done = cli("explain", "hello world !", "-m", tiny, "--verify", "--engine", "library")
     assert done.code == 1
     assert done.out == ""
     assert "differs from the model run untouched: weights of layer 1 by" in done.err

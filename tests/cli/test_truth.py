@@ -72,6 +72,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
     """Let the model's own output be another than what follows from its q, k and v."""
     from dataclasses import replace
 
+    monkeypatch.setattr("attnviz.sources.families.opening.try_light", lambda *_, **__: None)
     run_batch = TransformersSource.run_batch
 
     def spoiled(

@@ -88,7 +88,7 @@ def test_cross_attention_has_no_rollout_and_no_patterns(monkeypatch: pytest.Monk
     wide = LayerHeads(q=np.ones((1, 2, 3)), k=np.ones((1, 4, 3)), v=np.ones((1, 4, 3)), scale=1.0)
     source = SimpleNamespace(run=lambda tokens, layers, consume: consume(wide))
     with pytest.raises(UsageError, match="patterns are about self attention"):
-        patterns._maps(source, None, (0,), lambda _: {}, None, {})  # type: ignore[arg-type]
+        patterns._maps(source, None, (0,), lambda _: {}, None, {}, {})  # type: ignore[arg-type]
 
 
 def test_rollout_of_a_long_text_tells_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

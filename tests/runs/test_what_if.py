@@ -84,7 +84,7 @@ def test_a_batch_says_it_and_keeps_sinks_and_checks(tiny: Path, tmp_path: Path) 
     from attnviz.runs.batch.work import Worker
 
     worker = Worker(Work(source={"model": str(tiny), **CHANGES}))
-    assert NOTICE in worker.notices()
+    assert NOTICE in worker.opened().notices
     trace = worker._trace(worker.source.tokenize(TEXT))
     assert trace.run.overrides["window"] == 2
     assert trace.run.version

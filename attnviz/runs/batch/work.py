@@ -106,7 +106,8 @@ class Worker:
 
     def opened(self) -> Opened:
         """Return what was found, and what the source itself has to say."""
-        return Opened(self.facts(), tuple(self.source.info.notices))
+        info = self.source.info
+        return Opened(self.facts(), (*info.notices, *self.what_if.notices(info)))
 
     def run(self, job: Job, announce: Announce = lambda _: None) -> Result:
         """Work a shard off.

@@ -18,6 +18,7 @@ import numpy as np
 from attnviz.errors import InputError
 from attnviz.memory import room_bytes
 from attnviz.records import LayerHeads
+from attnviz.rounding import worse
 from attnviz.sources.families.attending import weights_of
 from attnviz.sources.families.engine import Engine
 from attnviz.sources.families.parts import Floats
@@ -112,8 +113,9 @@ def prove(
     twin = library_twin(engine, files, config, n_layers=n_layers, words=words)
     worst = [0.0, 0.0]
     for ids in probes:
-        found = compare(engine, twin, ids, n_layers)
-        worst = [max(a, b) if b == b else b for a, b in zip(worst, found)]
+        with np.errstate(all="ignore"):  # numbers that are none end as NaN, which proves nothing
+            found = compare(engine, twin, ids, n_layers)
+        worst = [worse(a, b) for a, b in zip(worst, found)]
     proof = Proof(worst[0], worst[1], n_layers)
     write_entry("proof", _key(sha256, config), asdict(proof))
     return proof
@@ -142,7 +144,7 @@ def compare(
 
     ours = engine.states(ids, range(n_layers), consume, n_layers=n_layers)
     away = np.abs(ours - states).max() / max(1.0, float(np.abs(states).max()))
-    return max(found), float(away)
+    return worse(*found), worse(float(away))
 
 
 def _probes(engine: Engine) -> list[list[int]]:

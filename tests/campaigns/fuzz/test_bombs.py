@@ -120,6 +120,7 @@ def _hostile_folder(folder: Path, name: str) -> None:
         (folder / "tokenizer.json").write_bytes(bombs.TOKENIZERS["growth"])
     elif name == "shard elsewhere":
         index = {"weight_map": {"model.norm.weight": "../../etc/passwd"}}
+        (folder / "model.safetensors").unlink()
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     elif name == "shard by a link":
         (folder / "model.safetensors").unlink()
