@@ -79,7 +79,7 @@ def test_every_number_is_that_of_the_library_s_way(folder: Path) -> None:
 
 def test_the_provenance_says_who_ran_it_and_how_it_was_proved(folder: Path) -> None:
     info = opened(folder).info
-    assert info.origin.startswith("llama, run by attnviz's light engine; weights differ from the ")
+    assert info.origin.startswith("llama, run by attnviz's light engine; weights equal the ")
     assert info.notices == ()
 
 
