@@ -86,7 +86,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
     monkeypatch.setattr(TransformersSource, "run_batch", spoiled)
 
 
-@pytest.mark.parametrize("by", [2.5, 1e-3, math.nan])
+@pytest.mark.parametrize("by", [2.5, 0.05, math.nan])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_F5_an_output_that_is_not_the_models_own_is_said_so_and_ends_by_1(
     name: str, by: float, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch

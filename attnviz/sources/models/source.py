@@ -140,7 +140,7 @@ class TransformersSource:
     @property
     def tolerance(self) -> float:
         """How far an output may be from the model's own, relative to the largest number above 1."""
-        return planning.TOLERANCE[self.loaded.dtype]
+        return max(planning.TOLERANCE[self.loaded.dtype], 1e-4)  # large scores enlarge rounding
 
     @cached_property
     def info(self) -> SourceInfo:
