@@ -45,6 +45,9 @@ class Tokens:
         return len(self.ids)
 
 
+NO_TOKENS = Tokens("", (), (), (), (), ())
+
+
 @dataclass(frozen=True, slots=True)
 class MaskRule:
     """Which keys a query may see, as a rule; nothing L × S is held unless ``cells`` is given.
@@ -188,6 +191,74 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """Where a result comes from, how it was computed, and what must be said of it.
+
+    Parameters
+    ----------
+    tokens
+        The text's, along the queries; none where a result is about many texts.
+    source, run
+        Where attention comes from, and how the numbers were computed.
+    key_tokens
+        Those along the keys where they differ (cross attention).
+    checks
+        What was compared, by name: the largest difference found.
+    notices
+        What a reader should know: a text that was changed, a device replaced.
+    """
+
+    tokens: Tokens
+    source: SourceInfo
+    run: RunInfo
+    key_tokens: Tokens | None = None
+    checks: Mapping[str, float] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+
+class HasAbout:
+    """A result: what its ``about`` says is read through it."""
+
+    __slots__ = ()
+    about: About
+
+    @property
+    def tokens(self) -> Tokens:
+        """The text's tokens, along the queries."""
+        return self.about.tokens
+
+    @property
+    def key_tokens(self) -> Tokens | None:
+        """The tokens along the keys where they differ (cross attention)."""
+        return self.about.key_tokens
+
+    @property
+    def keys(self) -> Tokens:
+        """The tokens along the key axis: the text's own, but for cross attention."""
+        return self.tokens if self.key_tokens is None else self.key_tokens
+
+    @property
+    def source(self) -> SourceInfo:
+        """Where attention comes from."""
+        return self.about.source
+
+    @property
+    def run(self) -> RunInfo:
+        """How the numbers were computed, and what was changed."""
+        return self.about.run
+
+    @property
+    def checks(self) -> Mapping[str, float]:
+        """What was compared, by name: the largest difference found."""
+        return self.about.checks
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a reader should know."""
+        return self.about.notices
+
+
+@dataclass(frozen=True, slots=True)
 class HeadChoice:
     """One head's most telling link: how far it exceeds the head's habits (``core.choose``).
 
@@ -241,7 +312,7 @@ class HeadChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerStack:
+class LayerStack(HasAbout):
     """The asked-for layers and heads as q, k and v, nothing L × S: what an interactive page carries.
 
     Parameters
@@ -258,21 +329,11 @@ class LayerStack:
         Per layer (H, S) ‖v_j·W_O‖; empty where the source has no W_O.
     """
 
-    tokens: Tokens
-    source: SourceInfo
-    run: RunInfo
+    about: About
     layers: tuple[LayerHeads, ...]
     heads: tuple[int, ...]
     kv_heads: tuple[int, ...]
-    key_tokens: Tokens | None = None
-    notices: tuple[str, ...] = ()
-    checks: Mapping[str, float] = field(default_factory=dict)
     value_norms: tuple[Array, ...] = ()
-
-    @property
-    def keys(self) -> Tokens:
-        """The tokens along the key axis: the text's own, but for cross attention."""
-        return self.key_tokens if self.key_tokens is not None else self.tokens
 
     @property
     def kv_index(self) -> tuple[int, ...]:
@@ -282,7 +343,7 @@ class LayerStack:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(HasAbout):
     """Every number of the asked-for layers and heads, dense: for texts up to the dense limit.
 
     ``heads`` are numbers, or ``("mean",)`` for the mean of all heads' weights. ``stages`` maps a stage's name to a numpy array of shape
@@ -297,30 +358,20 @@ class Trace:
     ``value_norms`` (layers, heads, S) is ‖v_j·W_O‖, where the source has W_O.
     """
 
-    tokens: Tokens
-    source: SourceInfo
-    run: RunInfo
+    about: About
     layers: tuple[int, ...]
     heads: tuple[int | str, ...]
     scale: tuple[float, ...]
     softcap: tuple[float | None, ...]
     stages: Mapping[str, Array]
     visible: Array
-    checks: Mapping[str, float]
     x: Array | None = None
-    key_tokens: Tokens | None = None
     sink_share: Array | None = None
     rows_without_keys: tuple[tuple[int, int, int], ...] = ()
-    notices: tuple[str, ...] = ()
     inputs: Mapping[str, Array] = field(default_factory=dict)
     ranking: tuple[HeadChoice, ...] = ()
     value_norms: Array | None = None
     asked: int | None = None
-
-    @property
-    def keys(self) -> Tokens:
-        """The tokens along the key axis: the text's own, but for cross attention."""
-        return self.key_tokens if self.key_tokens is not None else self.tokens
 
     def to_numpy(self) -> dict[str, Array]:
         """Return every stage by name as numpy arrays of shape (layers, heads, rows, columns)."""

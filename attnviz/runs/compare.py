@@ -88,8 +88,7 @@ def compare(
         )
     keys = _align(a.keys, b.keys, align)
     rows = _rows(a.tokens, b.tokens, wanted, align)
-    notices = tuple(dict.fromkeys((*a.notices, *b.notices)))
-    return compare_traces(a, b, rows, keys, names=_names(a, b, changes), notices=notices)
+    return compare_traces(a, b, rows, keys, names=_names(a, b, changes))
 
 
 def _other_side(*, other: str | None, **changes: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from attnviz import __version__
 from attnviz.core import reference
 from attnviz.core.measures.flow import value_norms
 from attnviz.errors import UsageError
-from attnviz.records import Array, LayerHeads, RunInfo, Tokens, Trace
+from attnviz.records import About, Array, LayerHeads, RunInfo, Tokens, Trace
 from attnviz.runs import choosing
 from attnviz.runs import pool_words as pooled
 from attnviz.runs.computing import Computing as Computing
@@ -126,7 +126,7 @@ def explain(
         key_tokens=opened.key_tokens,
         what_if=what_if,
     )
-    trace = replace(trace, checks={**trace.checks, **proof})
+    trace = replace(trace, about=replace(trace.about, checks={**trace.checks, **proof}))
     if head == "mean":
         trace = average_heads(trace)
     trace = pooled.pool_words(trace) if words else trace
@@ -189,33 +189,31 @@ def gather(
         for i, j, row in zip(*np.nonzero(~visible.any(axis=-1)), strict=True)
     )
     checks = _checks(narrowed, stages, visible, sink_share)
-    return Trace(
+    overrides = what_if.overrides(own)
+    about = About(
         tokens=tokens,
         source=source.info,
-        run=RunInfo(
-            __version__,
-            computing.device,
-            computing.dtype,
-            computing.core,
-            what_if.overrides(own),
-        ),
-        layers=tuple(layer.layer for layer in layers),
-        heads=heads,
-        scale=tuple(float(layer.scale) for layer in layers),
-        softcap=tuple(layer.softcap for layer in layers),
-        stages=stages,
-        visible=visible,
-        checks={**checks, **parity_of(source, narrowed, stages["output"])},
-        x=x,
+        run=RunInfo(__version__, computing.device, computing.dtype, computing.core, overrides),
         key_tokens=key_tokens,
-        sink_share=sink_share,
-        rows_without_keys=blind,
+        checks={**checks, **parity_of(source, narrowed, stages["output"])},
         notices=(
             *source.info.notices,
             *notices_of(tokens, key_tokens),
             *_blind_notice(blind, tokens),
             *what_if.notices(source.info),
         ),
+    )
+    return Trace(
+        about=about,
+        layers=tuple(layer.layer for layer in layers),
+        heads=heads,
+        scale=tuple(float(layer.scale) for layer in layers),
+        softcap=tuple(layer.softcap for layer in layers),
+        stages=stages,
+        visible=visible,
+        x=x,
+        sink_share=sink_share,
+        rows_without_keys=blind,
         inputs=_inputs(layers, heads),
         value_norms=norms_of(layers, heads),
     )
@@ -257,15 +255,16 @@ def _inputs(layers: Sequence[LayerHeads], heads: tuple[int, ...]) -> dict[str, A
 def average_heads(trace: Trace) -> Trace:
     """Return the mean of the heads' weights as one head; their scores have no common meaning."""
     weights = np.asarray(trace.stages["weights"]).mean(axis=1, keepdims=True)
+    told = f"mean of the weights of {len(trace.heads)} heads"
     return replace(
         trace,
+        about=replace(trace.about, notices=(*trace.notices, told)),
         heads=("mean",),
         stages={"weights": weights},
         visible=np.asarray(trace.visible).any(axis=1, keepdims=True),
         sink_share=None,
         value_norms=None,
         inputs={},
-        notices=(*trace.notices, f"mean of the weights of {len(trace.heads)} heads"),
     )
 
 

@@ -19,7 +19,7 @@ from attnviz.core.measures.flow import without_sinks
 from attnviz.core.measures.intervals import average, bootstrap
 from attnviz.core.measures.patterns import PATTERNS, Facts, HeadReport, excess, score, stability
 from attnviz.errors import InputError, ResourceError, UsageError
-from attnviz.records import Array, LayerHeads, RunInfo, Tokens
+from attnviz.records import NO_TOKENS, About, Array, LayerHeads, RunInfo, Tokens
 from attnviz.rounding import worse
 from attnviz.runs.limits import DENSE_CELL_BYTES
 from attnviz.runs.opening import open_place
@@ -296,16 +296,13 @@ def _report(
             "the texts are too short to tell anything: give some of four words or more"
         )
     return HeadReport(
-        source=source.info,
-        run=run,
+        about=About(NO_TOKENS, source.info, run, checks=checks, notices=notices),
         patterns=names,
         layers=layers,
         heads=tuple(range(n_heads)),
         n_samples=tuple(n_samples),
         n_texts=len(texts),
         n_tokens=sum(len(t) for t in texts),
-        notices=notices,
-        checks=checks,
         rest=rest,
         **arrays,
     )

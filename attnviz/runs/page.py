@@ -14,7 +14,7 @@ import numpy as np
 
 from attnviz import __version__
 from attnviz.errors import UsageError
-from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, RunInfo, Tokens
+from attnviz.records import About, Array, LayerHeads, LayerStack, MaskRule, RunInfo, Tokens
 from attnviz.rounding import worse
 from attnviz.runs import choosing, explain
 from attnviz.runs.opening import Origin, notices_of, open_text
@@ -118,7 +118,8 @@ def collect(
     )
     run = replace(stack.run, overrides=what_if.overrides(own[0]))
     notices = (*stack.notices, *what_if.notices(source.info))
-    return replace(stack, run=run, checks=checks, notices=notices)
+    about = replace(stack.about, run=run, checks=checks, notices=notices)
+    return replace(stack, about=about)
 
 
 def gather_stack(
@@ -159,15 +160,18 @@ def gather_stack(
         norms.extend([] if own is None else [own[0]])
 
     source.run(tokens, layers, keep)
-    return LayerStack(
+    about = About(
         tokens=tokens if queries is None else queries,
         source=source.info,
         run=run,
+        key_tokens=key_tokens,
+        notices=(*source.info.notices, *notices_of(queries or tokens, key_tokens)),
+    )
+    return LayerStack(
+        about=about,
         layers=tuple(kept),
         heads=tuple(heads),
         kv_heads=kv_heads,
-        key_tokens=key_tokens,
-        notices=(*source.info.notices, *notices_of(queries or tokens, key_tokens)),
         value_norms=tuple(norms) if len(norms) == len(kept) else (),
     )
 

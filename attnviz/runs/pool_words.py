@@ -111,10 +111,15 @@ def pool_words(trace: Trace) -> Trace:
     visible = np.asarray(trace.visible, bool).astype(np.float64)
     moved = {i: place for place, group in enumerate(queries) for i in group}
     sinks = trace.sink_share
-    return replace(
-        trace,
+    about = replace(
+        trace.about,
         tokens=join_tokens(trace.tokens, queries),
         key_tokens=None if trace.key_tokens is None else join_tokens(trace.keys, keys),
+        run=replace(trace.run, overrides={**trace.run.overrides, "words": RULE}),
+    )
+    return replace(
+        trace,
+        about=about,
         stages={"weights": weights},
         visible=pool(visible, queries, keys) > 0,
         x=None,
@@ -128,7 +133,6 @@ def pool_words(trace: Trace) -> Trace:
             place for place in _rows_moved(trace, moved) if _is_blind(trace, place, queries)
         ),
         value_norms=None,
-        run=replace(trace.run, overrides={**trace.run.overrides, "words": RULE}),
     )
 
 

@@ -16,7 +16,7 @@ from attnviz import __version__
 from attnviz.core.measures.flow import Block, RolloutRows, rollout_rows
 from attnviz.core.stream.rectangle import rectangle
 from attnviz.errors import UsageError
-from attnviz.records import LayerHeads, RunInfo
+from attnviz.records import About, LayerHeads, RunInfo
 from attnviz.runs.opening import Origin, open_text
 from attnviz.runs.request import find_tokens
 
@@ -82,10 +82,9 @@ def stream_rollout(
     start[np.arange(len(queries)), list(queries)] = 1.0
     flow = rollout_rows(start, [partial(blocks, layer) for layer in found])
     computing = opened.computing
+    run = RunInfo(__version__, computing.device, computing.dtype, "stream")
     return RolloutRows(
-        opened.tokens,
-        opened.source.info,
-        RunInfo(__version__, computing.device, computing.dtype, "stream"),
+        About(opened.tokens, opened.source.info, run),
         opened.layers,
         tuple(range(n_heads)),
         queries,

@@ -17,7 +17,7 @@ from attnviz import __version__
 from attnviz.core.stream.summary import FIGURES, LayerSummary, Rectangle, Summary
 from attnviz.errors import ResourceError, UsageError
 from attnviz.memory import compare
-from attnviz.records import LayerHeads, MaskRule, RunInfo, Span
+from attnviz.records import About, LayerHeads, MaskRule, RunInfo, Span
 from attnviz.rounding import worse
 from attnviz.runs import explain
 from attnviz.runs.opening import Opened, Origin, notices_of, open_text
@@ -189,19 +189,8 @@ def summarize(
         by_layer.append(part)
 
     opened.source.run(opened.tokens, asked.layers, consume)
-    return Summary(
-        tokens=opened.queries,
-        source=opened.source.info,
-        run=replace(asked.run, overrides=overrides),
-        by_layer=tuple(by_layer),
-        key_tokens=opened.key_tokens,
-        checks=checks,
-        notices=(
-            *_notices(asked),
-            *(notice for one in by_layer for notice in one.notices),
-            *_blind_notice(by_layer),
-        ),
-    )
+    more = (*(notice for one in by_layer for notice in one.notices), *_blind_notice(by_layer))
+    return Summary(_about(asked, overrides, checks, more), tuple(by_layer))
 
 
 def compute_rectangle(
@@ -242,18 +231,8 @@ def compute_rectangle(
         )
 
     opened.source.run(opened.tokens, asked.layers, consume)
-    return Rectangle(
-        tokens=opened.queries,
-        source=opened.source.info,
-        run=replace(asked.run, overrides=overrides),
-        layers=asked.layers,
-        heads=asked.heads,
-        rows=rows,
-        keys=keys,
-        weights_AHRC=np.array(by_layer),
-        key_tokens=opened.key_tokens,
-        notices=_notices(asked),
-    )
+    about = _about(asked, overrides, {}, ())
+    return Rectangle(about, asked.layers, asked.heads, rows, keys, np.array(by_layer))
 
 
 def _open(
@@ -376,8 +355,17 @@ def _blind_notice(by_layer: Sequence[LayerSummary]) -> tuple[str, ...]:
     return (f"{n_blind:,} queries may look at no key, so their weights and output are 0",)
 
 
-def _notices(asked: _Asked) -> tuple[str, ...]:
+def _about(
+    asked: _Asked, overrides: dict[str, Any], checks: dict[str, float], more: tuple[str, ...]
+) -> About:
     opened = asked.opened
     told = notices_of(opened.queries, opened.key_tokens)
     source = opened.source.info
-    return (*source.notices, *told, *asked.what_if.notices(source))
+    return About(
+        tokens=opened.queries,
+        source=source,
+        run=replace(asked.run, overrides=overrides),
+        key_tokens=opened.key_tokens,
+        checks=checks,
+        notices=(*source.notices, *told, *asked.what_if.notices(source), *more),
+    )

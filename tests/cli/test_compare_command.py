@@ -48,7 +48,7 @@ def test_identical_texts_differ_by_exactly_0(options: dict[str, Any]) -> None:
 def test_swapping_sides_changes_signs_only(align: str) -> None:
     one = compare(A, B, align=align, token="bear")
     two = compare(B, A, align=align, token="bear")
-    order = [two.keys.index((j, i)) for i, j in one.keys]
+    order = [two.key_pairs.index((j, i)) for i, j in one.key_pairs]
     assert np.array_equal(one.weights_a, two.weights_b[..., order])
     change, back = (c.weights_b - c.weights_a for c in (one, two))
     assert np.array_equal(change, -back[..., order])

@@ -46,7 +46,7 @@ def test_the_walk_of_a_capped_biased_head_with_a_sink(trace: Trace) -> None:
         stages=stages,
         softcap=(50.0,),
         sink_share=np.full(shape[:3], 0.25),
-        key_tokens=trace.tokens,
+        about=replace(trace.about, key_tokens=trace.tokens),
     )
     out = say(walk.view(odd))
     assert "capped = 50 · tanh(scaled / 50)" in out
@@ -114,7 +114,10 @@ def test_where_q_and_k_come_from(trace: Trace) -> None:
         "k_normed": np.ones(shape),
     }
     odd = replace(
-        trace, source=source, inputs=inputs, stages={**trace.stages, "q": np.ones(shape) / 2}
+        trace,
+        about=replace(trace.about, source=source),
+        inputs=inputs,
+        stages={**trace.stages, "q": np.ones(shape) / 2},
     )
     assert formulas.vector_formula(odd, 0, 0, "q") == "q = q_projected · 0.5"
     assert formulas.vector_formula(odd, 0, 0, "k").startswith("k = k_normed")
@@ -131,7 +134,7 @@ def test_where_q_and_k_come_from(trace: Trace) -> None:
     assert "as the model's own projection gives it: 3 × 4" in formulas.step_formula(
         hidden, "q_projected"
     )
-    cross = replace(odd, key_tokens=odd.tokens)
+    cross = replace(odd, about=replace(odd.about, key_tokens=odd.tokens))
     assert "y·W_V, y what the encoder gives" in formulas.vector_formula(cross, 0, 0, "v")
     assert "x·W_Q" in formulas.step_formula(cross, "q_projected")
 
@@ -218,13 +221,15 @@ def test_one_head_has_no_table_of_heads(trace: Trace) -> None:
 
 def test_rollout_of_some_heads_or_two_texts_is_refused(trace: Trace) -> None:
     for odd in (
-        replace(trace, key_tokens=trace.tokens),
+        replace(trace, about=replace(trace.about, key_tokens=trace.tokens)),
         replace(trace, heads=(0,)),
         replace(trace, heads=("mean",)),
     ):
         with pytest.raises(UsageError, match="leave out --head"):
             rollout.view(odd)
-    deep = replace(trace, source=replace(trace.source, kind="model", n_layers=2))
+    deep = replace(
+        trace, about=replace(trace.about, source=replace(trace.source, kind="model", n_layers=2))
+    )
     with pytest.raises(UsageError, match="of all 2 layers, 1 are here: leave out --layer"):
         rollout.view(deep)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.records import RunInfo, SourceInfo, Tokens, Trace
+from attnviz.records import About, RunInfo, SourceInfo, Tokens, Trace
 from attnviz.runs.pool_words import group_words, pool, pool_words
 
 
@@ -47,9 +47,9 @@ def test_which_tokens_are_one_word(text, spans, expected):
 def trace_of(weights: np.ndarray, tokens: Tokens) -> Trace:
     source = SourceInfo("model", "m", "", 1, 1, 1, 4, 4, 4)
     return Trace(
-        tokens=tokens, source=source, run=RunInfo("", "cpu", "float64", "numpy"), layers=(0,),
+        About(tokens, source, RunInfo("", "cpu", "float64", "numpy")), layers=(0,),
         heads=(0,), scale=(1.0,), softcap=(None,), stages={"weights": weights[None, None]},
-        visible=weights[None, None] > 0, checks={},
+        visible=weights[None, None] > 0,
     )  # fmt: skip
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from attnviz.records import Array, RunInfo, SourceInfo, Trace
+from attnviz.records import About, Array, HasAbout, Trace
 
 
 def jensen_shannon_bits(p: Array, q: Array) -> Array:
@@ -145,18 +145,20 @@ Pairs: TypeAlias = tuple[tuple[int | None, int | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(HasAbout):
     """Two runs side by side, row by row: the same word in two texts, two heads, two models.
 
     Parameters
     ----------
+    about
+        Of the first side, with the notices of both.
     a, b
         The two traces; layer i and head j of one stand against layer i and head j of the other.
     names
         What the sides are called.
     rows
         Pairs of query positions that are compared, R of them.
-    keys
+    key_pairs
         Pairs of key positions, C of them; None where a side has no such token.
     weights_a, weights_b : (layers, heads, R, C) float64
         Aligned rows; 0 where a side has no such key.
@@ -170,28 +172,18 @@ class Comparison:
         Each key's share of the difference of z.
     """
 
+    about: About
     a: Trace
     b: Trace
     names: tuple[str, str]
     rows: tuple[tuple[int, int], ...]
-    keys: Pairs
+    key_pairs: Pairs
     weights_a: Array
     weights_b: Array
     bits: Array
     z_cosine: Array | None = None
     x_cosine: Array | None = None
     blame: Array | None = None
-    notices: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> SourceInfo:
-        """Of the first side."""
-        return self.a.source
-
-    @property
-    def run(self) -> RunInfo:
-        """Of the first side."""
-        return self.a.run
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -216,7 +208,6 @@ def compare_traces(
     keys: Sequence[tuple[int | None, int | None]],
     *,
     names: tuple[str, str],
-    notices: tuple[str, ...] = (),
 ) -> Comparison:
     """Compare the asked-for rows of two traces with as many layers and heads each.
 
@@ -241,9 +232,10 @@ def compare_traces(
         shares = _blames(own, v, keys)
     if a.x is not None and b.x is not None and a.x.shape[-1] == b.x.shape[-1]:
         x_cosine = cosine(np.asarray(a.x)[:, left], np.asarray(b.x)[:, right])
+    notices = tuple(dict.fromkeys((*a.notices, *b.notices)))
     return Comparison(
-        a, b, names, tuple(rows), tuple(keys), aligned[0], aligned[1],
-        jensen_shannon_bits(aligned[0], aligned[1]), z_cosine, x_cosine, shares, notices,
+        replace(a.about, notices=notices), a, b, names, tuple(rows), tuple(keys), aligned[0], aligned[1],
+        jensen_shannon_bits(aligned[0], aligned[1]), z_cosine, x_cosine, shares,
     )  # fmt: skip
 
 

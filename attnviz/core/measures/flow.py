@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from attnviz.records import Array, RunInfo, SourceInfo, Tokens
+from attnviz.records import About, Array, HasAbout
 
 Block: TypeAlias = tuple[tuple[int, int], Array]
 """Some queries, half-open, and the mean of the heads' weights for them."""
@@ -134,7 +134,7 @@ def without_sinks(weights: Array, is_sink: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutRows:
+class RolloutRows(HasAbout):
     """Rows of the rollout.
 
     Parameters
@@ -145,9 +145,7 @@ class RolloutRows:
         Share of every first-layer token; rows sum to 1.
     """
 
-    tokens: Tokens
-    source: SourceInfo
-    run: RunInfo
+    about: About
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     queries: tuple[int, ...]

@@ -20,12 +20,12 @@ Attention Sinks" (2023).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from attnviz.core.reference import entropy_bits
-from attnviz.records import Array, RunInfo, SourceInfo
+from attnviz.records import About, Array, HasAbout
 
 LOCAL_WIDTH = 4
 """A local head looks at keys at most this far from its query."""
@@ -275,7 +275,7 @@ def ideal(name: str, visible: Array, facts: Facts) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadReport:
+class HeadReport(HasAbout):
     """What every head does, averaged over texts (``core.patterns`` has the definitions).
 
     Parameters
@@ -296,8 +296,7 @@ class HeadReport:
         1. Scores are of that rest, and ``excess`` is multiplied by it.
     """
 
-    source: SourceInfo
-    run: RunInfo
+    about: About
     patterns: tuple[str, ...]
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -309,8 +308,6 @@ class HeadReport:
     n_samples: tuple[int, ...]
     n_texts: int
     n_tokens: int
-    checks: Mapping[str, float] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
     rest: Array | None = None
 
     def to_numpy(self) -> dict[str, Array]:

@@ -6,14 +6,13 @@ computed (``stream``) and how they are shown (``render``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from attnviz.records import RunInfo, SourceInfo, Span, Tokens
+from attnviz.records import About, HasAbout, Span
 from attnviz.rounding import by_size
 
 Numbers: TypeAlias = npt.NDArray[Any]
@@ -127,35 +126,19 @@ class LayerSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(HasAbout):
     """A text of any length, streamed: the figures of every asked-for layer, and their origin.
 
     Parameters
     ----------
-    tokens, key_tokens
-        The text's tokens, L of them; those along the keys where they differ (cross attention).
-    source, run
-        Where the attention comes from, and how it was computed.
+    about
+        Tokens, source and run; its ``checks`` have the ``parity`` of a model's own output.
     by_layer
         One ``LayerSummary`` per layer: arrays by head, and by query or key.
-    checks
-        ``parity``: the largest difference from a model's own output.
-    notices
-        What the user should know: text changed, device replaced.
     """
 
-    tokens: Tokens
-    source: SourceInfo
-    run: RunInfo
+    about: About
     by_layer: tuple[LayerSummary, ...]
-    key_tokens: Tokens | None = None
-    checks: Mapping[str, float] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
-
-    @property
-    def keys(self) -> Tokens:
-        """The tokens along the key axis: the text's own, but for cross attention."""
-        return self.key_tokens if self.key_tokens is not None else self.tokens
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -186,27 +169,18 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Rectangle:
+class Rectangle(HasAbout):
     """The exact weights of some queries on some keys, ``weights_AHRC`` (layers, heads, rows, keys).
 
-    ``rows`` and ``keys`` are half-open ranges of tokens.
+    ``rows`` and ``columns`` are half-open ranges of tokens.
     """
 
-    tokens: Tokens
-    source: SourceInfo
-    run: RunInfo
+    about: About
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     rows: Span
-    keys: Span
+    columns: Span
     weights_AHRC: Numbers
-    key_tokens: Tokens | None = None
-    notices: tuple[str, ...] = ()
-
-    @property
-    def column_tokens(self) -> Tokens:
-        """The tokens along the key axis: the text's own, but for cross attention."""
-        return self.key_tokens if self.key_tokens is not None else self.tokens
 
 
 def mean_entropy(summary: LayerSummary) -> Numbers:

@@ -207,14 +207,10 @@ def stack_of(trace: Trace) -> LayerStack:
     first_of = [next(j for j, h in enumerate(heads) if h // group == kv) for kv in kv_heads]
     layers = tuple(_layer_of(trace, i, first_of) for i in range(len(trace.layers)))
     return LayerStack(
-        tokens=trace.tokens,
-        source=trace.source,
-        run=trace.run,
+        about=trace.about,
         layers=layers,
         heads=heads,
         kv_heads=kv_heads,
-        key_tokens=trace.key_tokens,
-        notices=trace.notices,
     )
 
 

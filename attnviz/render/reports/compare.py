@@ -88,7 +88,7 @@ def _by_key(c: Comparison) -> Table:
     order = by_size(np.maximum(a, b), 40)
     rows = []
     for n in order:
-        left, right = c.keys[n]
+        left, right = c.key_pairs[n]
         rows.append((
             _key_label(c, int(n), 0),
             "" if left is None else float(a[n]),
@@ -131,8 +131,8 @@ def _in_words(c: Comparison) -> Iterator[Text]:
 
 
 def _key_label(c: Comparison, n: int, side: int) -> Label:
-    place = c.keys[n][side]
-    other = c.keys[n][1 - side]
+    place = c.key_pairs[n][side]
+    other = c.key_pairs[n][1 - side]
     tokens: tuple[Tokens, Tokens] = (c.a.keys, c.b.keys)
     if place is None:
         return Label("" if other is None else tokens[1 - side].labels[other])
@@ -188,7 +188,7 @@ def _picture(c: Comparison) -> Heatmap:
     change = c.weights_b - c.weights_a
     size = float(abs(change).max(initial=0.0)) or 1.0
     rows = tuple(Label(c.a.tokens.labels[i]) for i, _ in c.rows)
-    columns = tuple(_key_label(c, n, 0) for n in range(len(c.keys)))
+    columns = tuple(_key_label(c, n, 0) for n in range(len(c.key_pairs)))
     panels = tuple(
         Matrix(_place(c, i, j), change[i, j], rows, columns, scale="diverging")
         for i, j in np.ndindex(change.shape[:2])
@@ -211,7 +211,7 @@ def _number(value: float | None) -> float | str:
 def _data(c: Comparison) -> Table:
     rows = []
     for i, j, row, n in np.ndindex(c.weights_a.shape):
-        left, right = c.keys[n]
+        left, right = c.key_pairs[n]
         query_a, query_b = c.rows[row]
         rows.append((
             c.a.layers[i], c.a.heads[j], query_a, query_b, Label(c.a.tokens.labels[query_a]),

@@ -80,14 +80,14 @@ def view_rectangle(found: Rectangle) -> Document:
     """Show the exact weights of some queries on some keys as a map, one panel per head."""
     rows, keys = (
         tuple(Label(label) for label in tokens.labels[slice(*span)])
-        for tokens, span in ((found.tokens, found.rows), (found.column_tokens, found.keys))
+        for tokens, span in ((found.tokens, found.rows), (found.keys, found.columns))
     )
     panels = tuple(
         Matrix(f"L{layer}.H{head}", found.weights_AHRC[i, j], rows, keys, scale="weights")
         for i, layer in enumerate(found.layers)
         for j, head in enumerate(found.heads)
     )
-    place = f"queries {_range(found.rows)}, keys {_range(found.keys)}"
+    place = f"queries {_range(found.rows)}, keys {_range(found.columns)}"
     shape = Heatmap(
         f"weights · {place}" + (f" · {panels[0].title}" if len(panels) == 1 else ""),
         panels,
@@ -299,9 +299,9 @@ def context(tokens: Tokens, at: int, reach: int) -> Label:
 
 
 def _cells(found: Rectangle) -> Iterator[tuple[Any, ...]]:
-    labels, key_labels = found.tokens.labels, found.column_tokens.labels
+    labels, key_labels = found.tokens.labels, found.keys.labels
     for i, j, row, column in np.ndindex(found.weights_AHRC.shape):
-        query, key = found.rows[0] + row, found.keys[0] + column
+        query, key = found.rows[0] + row, found.columns[0] + column
         weight = float(found.weights_AHRC[i, j, row, column])
         where = (found.layers[i], found.heads[j])
         yield (*where, query, Label(labels[query]), key, Label(key_labels[key]), weight)

@@ -49,11 +49,11 @@ def bits(p: list[float], q: list[float]) -> float:
 
 
 def test_every_number_of_a_comparison(traces: tuple[Any, Any]) -> None:
-    a, b = traces
-    found = compared(a, b, notices=("told",))
+    a, b = (replace(t, about=replace(t.about, notices=("told",))) for t in traces)
+    found = compared(a, b)
     assert (found.a, found.b, found.names, found.notices) == (a, b, ("a", "b"), ("told",))
     assert found.rows == tuple(ROWS)
-    assert found.keys == tuple(PAIRS)
+    assert found.key_pairs == tuple(PAIRS)
     for head in range(2):
         for row, (i, j) in enumerate(ROWS):
             w_a, w_b = (t.stages["weights"][0, head, q] for t, q in ((a, i), (b, j)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnviz.records import LayerHeads, LayerStack, MaskRule, RunInfo, SourceInfo, Tokens
+from attnviz.records import About, LayerHeads, LayerStack, MaskRule, RunInfo, SourceInfo, Tokens
 
 
 def make_tokens(labels: Sequence[str]) -> Tokens:
@@ -71,9 +71,11 @@ def make_stack(layers: Sequence[LayerHeads], labels: Sequence[str] | None = None
     first = layers[0]
     n_heads, groups = first.n_heads, first.n_kv_heads
     return LayerStack(
-        tokens=make_tokens(labels or [f"t{i}" for i in range(first.n_queries)]),
-        source=make_info(len(layers), n_heads, groups, first.d_k, first.d_v),
-        run=RunInfo("0", "cpu", str(first.q.dtype), "none"),
+        About(
+            make_tokens(labels or [f"t{i}" for i in range(first.n_queries)]),
+            make_info(len(layers), n_heads, groups, first.d_k, first.d_v),
+            RunInfo("0", "cpu", str(first.q.dtype), "none"),
+        ),
         layers=tuple(layers),
         heads=tuple(range(n_heads)),
         kv_heads=tuple(range(groups)),

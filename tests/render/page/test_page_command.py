@@ -107,7 +107,7 @@ def test_the_frame_of_a_large_trace_is_compact_or_absent():
         heads=tuple(range(400)),
         stages={**stages, **{n: np.repeat(stages[n], 50, axis=3) for n in ("q", "k", "v")}},
         visible=np.repeat(trace.visible, 400, axis=1),
-        source=replace(trace.source, n_heads=400, n_kv_heads=400),
+        about=replace(trace.about, source=replace(trace.source, n_heads=400, n_kv_heads=400)),
     )
     page = html.unescape(large._repr_html_())
     assert json.loads(re.search(r'id="page-header">(.*?)</script>', page)[1])["numbers"] == "int16"

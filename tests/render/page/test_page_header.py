@@ -24,11 +24,10 @@ from attnviz.render.page.rules import describe_bias, describe_mask, expand_bias
 def test_the_header_says_everything_the_page_needs_to_know() -> None:
     layers = [make_layer(5, seed=n, softcap=(None, 2.0)[n], sinks=(None, np.array([1.0, -2]))[n])
               for n in range(2)]  # fmt: skip
-    stack = replace(
-        make_stack(layers, ["a", "\x1b[2J", "bear", "\u202e", "z"]),
-        run=RunInfo("1.2", "cpu", "float32", "dense", {"scale": 2.0}),
-        notices=("cut at 5 tokens",),
-    )
+    made = make_stack(layers, ["a", "\x1b[2J", "bear", "\u202e", "z"])
+    run = RunInfo("1.2", "cpu", "float32", "dense", {"scale": 2.0})
+    about = replace(made.about, run=run, notices=("cut at 5 tokens",))
+    stack = replace(made, about=about)
     header = encode(stack, query=3, at=(1, 0), budget_mb=64).header
     assert header["schema"] == "attnviz.page/1"
     assert header["start"] == {"query": 3, "layer": 1, "head": 0}
@@ -70,7 +69,8 @@ def test_other_tokens_along_the_keys_have_their_own_columns() -> None:
     layer = make_layer(3)
     keys = make_tokens(["x", "y", "z", "w"])
     wide = replace(layer, k=np.ones((2, 4, 8), "f4"), v=np.ones((2, 4, 8), "f4"))
-    stack = replace(make_stack([wide]), key_tokens=keys)
+    made = make_stack([wide])
+    stack = replace(made, about=replace(made.about, key_tokens=keys))
     assert encode(stack, budget_mb=64).header["key_tokens"]["labels"] == ["x", "y", "z", "w"]
 
 
@@ -133,8 +133,10 @@ def trace_of(layer: LayerHeads, **more: Any) -> Any:
     made = attnviz.explain("a b c", weights="random", n_heads=2, head="all", d_k=8)
     names = [name for name in ("q", "k", "v", "masked", "bias", "weights") if name in stages]
     info = replace(made.source, n_heads=layer.n_heads, n_kv_heads=layer.n_heads)
+    said = {name: more.pop(name) for name in ("key_tokens", "notices") if name in more}
+    about = replace(made.about, source=info, **said)
     return replace(
-        made, source=info, layers=(layer.layer,), heads=tuple(range(layer.n_heads)), scale=(layer.scale,),
+        made, about=about, layers=(layer.layer,), heads=tuple(range(layer.n_heads)), scale=(layer.scale,),
         softcap=(layer.softcap,), stages={name: np.asarray(stages[name])[None] for name in names},
         visible=seen, sink_share=share, **more,
     )  # fmt: skip
