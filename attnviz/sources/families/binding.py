@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from attnviz.sources.families.family import Family
 from attnviz.sources.families.settings import Lacks, NotOurs
 from attnviz.sources.families.weights import Stored, Weights
+from attnviz.sources.models.accounting import is_aside
 
 FAMILIES = {
     "bert": "bert.Bert", "roberta": "bert.Bert", "xlm-roberta": "bert.Bert",
@@ -30,13 +33,9 @@ FAMILIES = {
 }  # fmt: skip
 """``model_type`` → file and class."""
 
-_OUTSIDE = re.compile(
-    r"(^|\.)(rotary_emb\.inv_freq|position_ids|attn\.bias|attn\.masked_bias|attention\.bias"
-    r"|attention\.masked_bias|relative_attention_bias_cached)$"
-    r"|^(pooler|lm_head|embed_out|score|classifier|qa_outputs|cls|head|decoder|pre_classifier"
-    r"|vocab_transform|vocab_layer_norm|vocab_projector|discriminator_predictions"
-    r"|generator_predictions|generator_lm_head|final_logits_bias)\b"
-)
+_WRITES = frozenset(("lm_head", "embed_out"))
+"""Parts that score words: only their own tensors are known."""
+_WRITING = frozenset(("lm_head.weight", "lm_head.bias", "embed_out.weight"))
 _SCALE = re.compile(r"_scale(_inv)?$")
 EXPERT = re.compile(r"^(.*\.experts\.)(\d+)\.(\w+)\.weight$")
 
@@ -87,15 +86,20 @@ def bind(family: Family, stored: Weights, *, allows: frozenset[str] = frozenset(
         short = name[len(prefix) :] if inside else name
         short = _ALIASES.get(short, short)
         if short in found and short in wanted and tensor.shape == found[short].shape:
-            continue  # tied weights that were saved twice
+            if np.array_equal(tensor.raw, found[short].raw):
+                continue  # tied weights that were saved twice
+            raise NotOurs(f"it has two different tensors for {short[:80]!r}")
         scaled = _SCALE.sub("", name)  # a scale counts where its tensor is one of 8-bit floats
         is_scale = (
             scaled != name
             and scaled in stored.tensors
             and stored.tensors[scaled].kind.startswith("F8")
         )
-        known = short in wanted or is_scale or _is_stack(short, wanted)
-        if not known and inside and not _OUTSIDE.search(short):
+        known = short in wanted or is_scale or _is_stack(short, wanted) or name in _WRITING
+        run = _WRITES if family.is_causal else ()
+        is_beside = name.startswith(getattr(family, "beside", "\0"))
+        shell = prefix.rstrip(".")
+        if not (known or is_beside or is_aside(name, tensor.shape, prefix=shell, run=run)):
             raise NotOurs(f"it has a tensor {name[:80]!r} that this family does not have")
         found[short] = tensor
     for name, shape in wanted.items():

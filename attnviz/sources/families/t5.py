@@ -47,6 +47,7 @@ class T5:
     """
 
     prefixes = ("",)
+    beside = "decoder."
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.kind = str(config["model_type"])

@@ -22,6 +22,7 @@ from attnviz.sources.families.settings import NotOurs
 from attnviz.sources.files.contract import map_file
 from attnviz.sources.files.dtypes import widen
 from attnviz.sources.files.safetensors_ import open_mapped
+from attnviz.sources.models.accounting import is_aside
 
 PLAIN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8", "F8_E4M3": "|u1", "F8_E5M2": "|u1"}  # fmt: skip
 _SCALES = ("_scale_inv", "_scale")
@@ -220,7 +221,7 @@ def open_safetensors(paths: Sequence[Path]) -> Weights:
             if name in tensors:
                 raise InputError(f"the tensor {name[:80]!r} stands in two files of the model")
             if entry.dtype not in PLAIN:
-                if entry.dtype.startswith(("I", "U", "B")):
+                if entry.dtype.startswith(("I", "U", "B")) and is_aside(name, entry.shape):
                     continue  # buffers: masks, position ids
                 raise NotOurs(f"the tensor {name[:80]!r} is of type {entry.dtype}")
             bits, _ = file.stored(name)

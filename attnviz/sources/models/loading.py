@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,12 @@ import torch
 
 from attnviz.errors import InputError, ResourceError
 from attnviz.memory import compare, cure, is_exhausted, room_bytes
+from attnviz.sources.models.accounting import (
+    all_keys_told,
+    check_absent,
+    check_left_over,
+    check_told_once,
+)
 from attnviz.sources.models.capture.state import unchanged
 from attnviz.sources.models.files import ModelFiles, read_config, read_header
 from attnviz.sources.models.guarding import guard, guard_run
@@ -30,15 +36,6 @@ DTYPES = {
     "float16": torch.float16,
 }
 _SPARE_PARAMETERS = 4_000_000
-_UNUSED_PARTS = (
-    "pooler",
-    "lm_head",
-    "score",
-    "classifier",
-    "cls.",
-    "qa_outputs",
-    "final_logits_bias",
-)
 PROBE_TOKENS = (12, 9)
 _COUNT = re.compile(
     r"^(num|n)_(?!positions|ctx)(?!.*positions)|_(size|dim|count|rank|layers|heads|experts|labels|buckets)$"
@@ -201,22 +198,58 @@ def load(files: ModelFiles, *, device: torch.device, dtype: str) -> Loaded:
             output_loading_info=True,
         )
 
-    model, report = guard(f"the model {name}", build)
+    with all_keys_told(transformers) as told:
+        model, report = guard(f"the model {name}", build)
     try:
         model = model.eval().requires_grad_(False).to(device)
     except (RuntimeError, MemoryError) as fault:
         if not is_exhausted(fault):
             raise
         raise ResourceError(f"{name} does not fit into the memory of {device}") from fault
-    check_accounted(name, report["unexpected_keys"], count_layers(config, "self", 0))
-    missing = [key for key in report["missing_keys"] if not any(p in key for p in _UNUSED_PARTS)]
-    if missing:
-        raise InputError(
-            f"{name} lacks {len(missing)} tensors of its architecture, first {missing[0][:80]!r}: "
-            "random numbers in their place would be shown as the model's"
-        )
+    loaded = wrap(model, config=config, dtype=dtype, device=device)
+    _account(
+        files, loaded, told or {k: set(report[f"{k}_keys"]) for k in ("missing", "unexpected")}
+    )
     check_finite(name, model)
-    return replace(wrap(model, config=config, dtype=dtype, device=device), notices=notices)
+    return replace(loaded, notices=notices)
+
+
+def _account(files: ModelFiles, loaded: Loaded, keys: Mapping[str, set[str]]) -> None:
+    """Refuse files that hold other tensors than the model that was built of them."""
+    model, name = loaded.model, files.name
+    prefix = str(getattr(model, "base_model_prefix", "") or "")
+    shapes: dict[str, Any] = {}
+    for path in files.weights:
+        shapes |= {label: shape for label, (_, shape) in read_header(path).items()}
+    check_told_once(name, shapes, prefix)
+    is_encoder = type(model).__name__.endswith(_ENCODERS)
+    left = {
+        key: shapes.get(key)
+        for key in keys["unexpected"]
+        if not (is_encoder and re.match(r"(\w+\.)?decoder\.", key))
+    }
+    parts = {label.partition(".")[0] for label, _ in model.named_parameters()}
+    check_left_over(name, left, prefix=prefix, run=parts, config=loaded.config)
+    place = next((n for n, m in model.named_modules() if m is loaded.body), "")
+    ignored = getattr(model, "_keys_to_ignore_on_load_missing", None) or ()
+    constant = {
+        key
+        for key in keys["missing"]
+        if any(re.search(pattern, key) for pattern in ignored) and _is_constant(model, key)
+    }
+    check_absent(
+        name,
+        keys["missing"] - constant,
+        body=place and place + ".",
+        has_head=loaded.body is getattr(model, "base_model", None),
+    )
+
+
+def _is_constant(model: Any, key: str) -> bool:
+    """True for what the library fills in by itself: a mask, a bias of zeros."""
+    place, _, last = key.rpartition(".")
+    values = getattr(model.get_submodule(place), last)
+    return values.numel() == 0 or bool((values == values.flatten()[0]).all())
 
 
 def check_finite(name: str, model: Any) -> None:
@@ -300,41 +333,6 @@ def _check_takes_text(name: str, config: Any) -> None:
     raise InputError(
         f"{name} ({kind}) takes {takes}: it has no vocabulary; give a model that reads text"
     )
-
-
-_HEADS = re.compile(
-    r"(^|\.)(pooler|lm_head|cls|classifier|score|qa_outputs|final_logits_bias|generator_\w+"
-    r"|discriminator_\w+|position_ids|rotary_emb\.\w+|(?:attn|attention)\.(?:masked_)?bias"
-    r"|mtp\w*|visual|vision\w*|audio\w*|multi_modal\w*|mm_\w+|logit_scale|text_projection"
-    r"|vocab_\w+|mlm_\w+|lm_loss|logits_proj|sop_classifier|predictions|summary|proj_out"
-    r"|linear_layer|embed_out|projector|value_head|v_head|reward_head)(\.|$)"
-)
-"""Parts that stand behind or beside the text's attention, and buffers that are computed."""
-_LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d+)\.")
-
-
-def check_accounted(name: str, unexpected: Iterable[str], n_layers: int) -> None:
-    """Refuse tensors that the config's model does not ask for, unless attention does not need them.
-
-    A bias, a norm, a scale or an adapter that stays in the file would change attention unseen.
-
-    Raises
-    ------
-    InputError
-        Names the first of them.
-    """
-    left = []
-    for key in sorted(unexpected):
-        layer = _LAYER.search(key)
-        is_beyond = layer is not None and n_layers and int(layer[1]) >= n_layers
-        if not (_HEADS.search(key) or is_beyond):
-            left.append(key)
-    if left:
-        raise InputError(
-            f"{name} holds {len(left)} tensors that its config does not ask for, first "
-            f"{left[0][:80]!r}: attention without them would not be the model's; mend config.json, "
-            "or merge adapters and scales into the weights"
-        )
 
 
 def _is_pair(model: Any) -> bool:
