@@ -1,6 +1,6 @@
 """How each head's figures are spread over all texts of a batch, from its tables.
 
-What lives here: means, quantiles and histograms per head, in two passes over the shards. What does
+What lives here: means, quantiles and histograms per head, in few passes over the shards. What does
 not: the figures themselves (``core.figures``), showing them (``render``).
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attnviz.memory import room_bytes
 from attnviz.runs.batch import shards
 from attnviz.runs.batch.preview import look_at
 from attnviz.runs.batch.run import shard_sizes
@@ -21,8 +22,10 @@ from attnviz.runs.batch.run import shard_sizes
 FIGURES = ("entropy", "distance", "first_share", "self_share", "previous_share", "next_share",
            "special_share", "top_share", "weight")  # fmt: skip
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_FINE = 1024
-_COARSE = 16
+_BINS = 16
+_ROOM_SHARE, _ROOM_BYTES = 0.25, 1 << 30
+_VALUE_BYTES = 40
+"""A number with its head's place, and the order they are sorted into."""
 Numbers = npt.NDArray[np.float64]
 
 
@@ -34,8 +37,8 @@ def distributions(folder: str) -> dict[str, Any]:
     dict
         Schema ``attnviz.batch-report/1``: ``status`` as ``look_at``; ``heads``, one mapping per
         layer and head with ``layer``, ``head``, ``texts`` and per figure ``mean``, ``min``,
-        ``max``, ``quantiles`` (5, 25, 50, 75, 95 %; to 1/1024 of the range) and ``histogram``
-        (16 equal bins between the smallest and the largest value of all heads).
+        ``max``, ``quantiles`` (5, 25, 50, 75, 95 %, as ``numpy.quantile`` gives them) and
+        ``histogram`` (16 equal bins between the smallest and the largest value of all heads).
 
     Raises
     ------
@@ -44,7 +47,8 @@ def distributions(folder: str) -> dict[str, Any]:
 
     Notes
     -----
-    Two passes over the tables; memory does not grow with the number of texts.
+    Two passes over the tables, more where their numbers take more than a quarter of the memory that
+    can be had, or a gigabyte: then some heads and figures at a time.
     """
     path = Path(folder)
     status = look_at(folder)
@@ -73,14 +77,7 @@ def distributions(folder: str) -> dict[str, Any]:
         name: (float(lows[name].min(initial=np.inf)), float(highs[name].max(initial=-np.inf)))
         for name in FIGURES
     }
-    bins = {name: np.zeros((n_heads, _FINE), np.int64) for name in FIGURES}
-    for place, values in _tables(path, manifest, places):
-        for name in FIGURES:
-            at, kept = _finite(place, values[name])
-            low, high = ranges[name]
-            step = (high - low) / _FINE or 1.0
-            fine = np.clip(((kept - low) / step).astype(np.int64), 0, _FINE - 1)
-            np.add.at(bins[name], (at, fine), 1)
+    spread = _spread(path, manifest, places, counts, ranges)
     heads = []
     for (layer, head), spot in places.items():
         row: dict[str, Any] = {"layer": layer, "head": head, "texts": int(counts["entropy"][spot])}
@@ -90,8 +87,7 @@ def distributions(folder: str) -> dict[str, Any]:
                 "mean": float(sums[name][spot]) / n,
                 "min": float(lows[name][spot]),
                 "max": float(highs[name][spot]),
-                "quantiles": quantiles(bins[name][spot], ranges[name]),
-                "histogram": bins[name][spot].reshape(_COARSE, -1).sum(-1).tolist(),
+                **spread[name, spot],
             }  # fmt: skip
         heads.append(row)
     return {
@@ -102,19 +98,60 @@ def distributions(folder: str) -> dict[str, Any]:
     }
 
 
-def quantiles(bins: npt.NDArray[np.int64], limits: tuple[float, float]) -> list[float]:
-    """Return the quantiles of a histogram: the middle of the bin that holds each.
+def _spread(
+    path: Path,
+    manifest: Mapping[str, Any],
+    places: Mapping[tuple[int, int], int],
+    counts: Mapping[str, npt.NDArray[np.int64]],
+    ranges: Mapping[str, tuple[float, float]],
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return quantiles and histogram of every figure and head, as many in one pass as memory holds."""
+    room = room_bytes()
+    most = _ROOM_BYTES if room is None else min(_ROOM_BYTES, int(_ROOM_SHARE * room))
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for group in _groups(counts, most // _VALUE_BYTES):
+        held: dict[str, list[tuple[npt.NDArray[np.int64], Numbers]]] = {name: [] for name in group}
+        for place, values in _tables(path, manifest, places):
+            for name, spots in group.items():
+                at, kept = _finite(place, values[name])
+                is_in = (at >= spots.start) & (at < spots.stop)
+                held[name].append((at[is_in], kept[is_in]))
+        for name, spots in group.items():
+            at, kept = (np.concatenate(parts) for parts in zip(*held.pop(name), strict=True))
+            order = np.lexsort((kept, at))
+            ends = np.searchsorted(at[order], np.arange(spots.start, spots.stop + 1))
+            for spot, start, stop in zip(spots, ends, ends[1:]):
+                own = kept[order[start:stop]]
+                if len(own):
+                    low, high = ranges[name]
+                    step = (high - low) / _BINS or 1.0
+                    bins = np.clip(((own - low) / step).astype(np.int64), 0, _BINS - 1)
+                    found[name, spot] = {
+                        "quantiles": np.quantile(own, QUANTILES).tolist(),
+                        "histogram": np.bincount(bins, minlength=_BINS).tolist(),
+                    }
+    return found
+
+
+def _groups(counts: Mapping[str, npt.NDArray[np.int64]], most: int) -> Iterator[dict[str, range]]:
+    """Yield figures, each with a range of heads' places, that together have at most so many numbers.
 
     Examples
     --------
-    >>> quantiles(np.array([1, 0, 0, 1]), (0.0, 4.0))
-    [0.5, 0.5, 0.5, 3.5, 3.5]
+    >>> list(_groups({"a": np.array([3, 3]), "b": np.array([3, 3])}, 9))
+    [{'a': range(0, 2), 'b': range(0, 1)}, {'b': range(1, 2)}]
     """
-    low, high = limits
-    total = np.cumsum(bins)
-    step = (high - low) / len(bins)
-    at = [int(np.searchsorted(total, share * total[-1])) for share in QUANTILES]
-    return [low + (place + 0.5) * step for place in at]
+    group: dict[str, range] = {}
+    n = 0
+    for name, of_heads in counts.items():
+        for spot, count in enumerate(of_heads.tolist()):
+            if group and n + count > most:
+                yield group
+                group, n = {}, 0
+            group[name] = range(group[name].start if name in group else spot, spot + 1)
+            n += count
+    if group:
+        yield group
 
 
 def _finite(place: npt.NDArray[np.int64], values: Numbers) -> tuple[npt.NDArray[np.int64], Numbers]:

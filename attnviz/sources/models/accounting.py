@@ -202,7 +202,7 @@ def all_keys_told(transformers: Any) -> Iterator[dict[str, set[str]]]:
         ``missing`` and ``unexpected``, once a model was loaded; empty where the library has changed.
     """
     base = transformers.PreTrainedModel
-    own = getattr(base, "_adjust_missing_and_unexpected_keys", None)
+    own: Any = getattr(base, "_adjust_missing_and_unexpected_keys", None)
     told: dict[str, set[str]] = {}
 
     def adjust(model: Any, info: Any) -> None:

@@ -22,8 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 from shrink import N_WORDS, tiny_models
 
 from attnviz.core.attend import trace_heads
