@@ -61,7 +61,7 @@ def load(path: str, **options: Any) -> Any:
     >>> found[0].q.shape
     (1, 2, 64)
     """
-    from attnviz.runs.explain import open_source
+    from attnviz.runs.run import open_source
 
     return open_source(weights=path, **options)
 

@@ -178,6 +178,11 @@ class SourceInfo:
     n_vocab: int = 0
     n_positions: int | None = None
 
+    @property
+    def is_model(self) -> bool:
+        """True of a whole trained model, False of a single layer."""
+        return self.kind == "model"
+
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:

@@ -45,13 +45,13 @@ def vector_formula(trace: Trace, i: int, j: int, name: str) -> str:
     for step in (f"{name}_normed", f"{name}_projected"):
         if step in trace.inputs:
             return f"{name} = {step}{_change(np.asarray(trace.inputs[step][i, j]), values)}"
-    if trace.source.kind == "model" and trace.x is None:
+    if trace.source.is_model and trace.x is None:
         return f"{name}, as the model hands it to its attention: {n_rows} × {width}"
     return f"{name} = {_product(trace, name, n_rows, width)}"
 
 
 def _product(trace: Trace, letter: str, n_rows: int, width: int) -> str:
-    if trace.source.kind == "model" and trace.x is None:
+    if trace.source.is_model and trace.x is None:
         return f"as the model's own projection gives it: {n_rows} × {width}"
     d_model = trace.source.d_model
     sizes = f"({n_rows} × {d_model})·({d_model} × {width}) = {n_rows} × {width}"

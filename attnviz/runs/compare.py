@@ -111,7 +111,7 @@ def _same_place(a: Trace, options: dict[str, Any]) -> dict[str, Any]:
     if not a.ranking:
         return {}
     found: dict[str, Any] = {"head": str(a.heads[0])}
-    if a.source.kind == "model":
+    if a.source.is_model:
         found["layer"] = str(a.layers[0])
     return found
 

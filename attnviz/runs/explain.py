@@ -12,22 +12,14 @@ from typing import Unpack
 
 import numpy as np
 
-from attnviz import __version__
 from attnviz.core import reference
 from attnviz.core.measures.flow import value_norms
 from attnviz.errors import UsageError
-from attnviz.records import About, Array, LayerHeads, RunInfo, Tokens, Trace
-from attnviz.runs import choosing
+from attnviz.records import Array, LayerHeads, Tokens, Trace
 from attnviz.runs import pool_words as pooled
-from attnviz.runs.computing import Computing as Computing
-from attnviz.runs.computing import choose_core as choose_core
-from attnviz.runs.limits import check_dense_size
-from attnviz.runs.opening import Origin, notices_of, open_text
-from attnviz.runs.opening import open_source as open_source
 from attnviz.runs.parity import parity_of, verify_model
 from attnviz.runs.request import find_tokens
-from attnviz.runs.what_if import NO_CHANGE, WhatIf
-from attnviz.sources import Source
+from attnviz.runs.run import Origin, Run, check_dense_size, choose, narrow, open_text
 
 LOOP_MAX_CELLS = 1 << 16
 
@@ -40,9 +32,6 @@ def explain(
     token: str | Sequence[str] | None = None,
     words: bool = False,
     verify: bool = False,
-    causal: bool | None = None,
-    window: int | None = None,
-    scale: str | float | None = None,
     **origin: Unpack[Origin],
 ) -> Trace:
     """Compute every number between a text and the output of its heads.
@@ -106,26 +95,11 @@ def explain(
     >>> trace.stages["weights"].shape
     (1, 1, 6, 6)
     """
-    opened = open_text(text, layer=layer, **origin)
-    what_if = WhatIf.read(causal, window, scale)
-    asked = _find_asked(opened.queries, token, words=words)
-    proof = verify_model(opened) if verify else {}
-    chosen = choosing.choose(opened, layer=layer, head=head, query=asked, words=words)
-    n_shown = len(chosen.layers) * len(chosen.heads)
-    check_dense_size(len(opened.queries), len(opened.keys), n_shown)
-    found = [chosen.kept[n] for n in chosen.layers if n in chosen.kept]
-    if len(found) != len(chosen.layers):
-        found = []
-        opened.source.run(opened.tokens, chosen.layers, found.append)
-    trace = gather(
-        opened.source,
-        opened.queries,
-        found,
-        chosen.heads,
-        opened.computing,
-        key_tokens=opened.key_tokens,
-        what_if=what_if,
-    )
+    run = open_text(text, layer=layer, **origin)
+    asked = _find_asked(run.queries, token, words=words)
+    proof = verify_model(run) if verify else {}
+    chosen = choose(run, layer=layer, head=head, query=asked, words=words)
+    trace = gather(replace(run, layers=chosen.layers), chosen.heads, kept=chosen.kept)
     trace = replace(trace, about=replace(trace.about, checks={**trace.checks, **proof}))
     if head == "mean":
         trace = average_heads(trace)
@@ -144,31 +118,33 @@ def _find_asked(tokens: Tokens, token: str | Sequence[str] | None, *, words: boo
 
 
 def gather(
-    source: Source,
-    tokens: Tokens,
-    layers: Sequence[LayerHeads],
-    heads: tuple[int, ...],
-    computing: Computing,
-    *,
-    key_tokens: Tokens | None = None,
-    what_if: WhatIf = NO_CHANGE,
+    run: Run, heads: tuple[int, ...], *, kept: Mapping[int, LayerHeads] | None = None
 ) -> Trace:
     """Compute every stage of the chosen heads and put them into one record with its checks.
 
     Parameters
     ----------
-    tokens, key_tokens
-        Along the queries, and along the keys where they differ.
-    layers
-        As the source gave them, whole.
+    run
+        Its layers are shown.
     heads
         Numbers of the heads to compute.
-    what_if
-        Changes of the source's rule.
+    kept
+        Layers as the source gave them earlier, by number.
+
+    Raises
+    ------
+    TooLong
+        More cells than are held at once.
     """
-    _check_widths(layers)
-    own, layers = layers[0], [what_if.apply(layer) for layer in layers]
-    narrowed = [choosing.narrow(layer, heads) for layer in layers]
+    check_dense_size(len(run.queries), len(run.keys), len(run.layers) * len(heads))
+    computing = run.computing
+    found = [kept[n] for n in run.layers if n in kept] if kept else []
+    if len(found) != len(run.layers):
+        found = []
+        run.source.run(run.tokens, run.layers, found.append)
+    _check_widths(found)
+    layers = [run.what_if.apply(layer) for layer in found]
+    narrowed = [narrow(layer, heads) for layer in layers]
     computed = [computing.trace_heads(layer) for layer, _ in narrowed]
     places = [list(place) for _, place in narrowed]
     names = [n for n in computed[0] if n not in ("visible", "lse")]
@@ -188,23 +164,13 @@ def gather(
         (layers[i].layer, heads[j], int(row))
         for i, j, row in zip(*np.nonzero(~visible.any(axis=-1)), strict=True)
     )
-    checks = _checks(narrowed, stages, visible, sink_share)
-    overrides = what_if.overrides(own)
-    about = About(
-        tokens=tokens,
-        source=source.info,
-        run=RunInfo(__version__, computing.device, computing.dtype, computing.core, overrides),
-        key_tokens=key_tokens,
-        checks={**checks, **parity_of(source, narrowed, stages["output"])},
-        notices=(
-            *source.info.notices,
-            *notices_of(tokens, key_tokens),
-            *_blind_notice(blind, tokens),
-            *what_if.notices(source.info),
-        ),
-    )
+    checks = {
+        **_checks(narrowed, stages, visible, sink_share),
+        **parity_of(run.source, narrowed, stages["output"]),
+    }
+    overrides = run.what_if.overrides(found[0])
     return Trace(
-        about=about,
+        about=run.about(overrides, checks=checks, notices=_blind_notice(blind, run.queries)),
         layers=tuple(layer.layer for layer in layers),
         heads=heads,
         scale=tuple(float(layer.scale) for layer in layers),

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, Tokens, Trace
-from attnviz.runs import choosing
 from attnviz.runs.explain import gather
 from attnviz.runs.heads import cut_tokens
-from attnviz.runs.limits import check_dense_size
-from attnviz.runs.opening import Opened, open_place
+from attnviz.runs.run import Origin, Run, choose, narrow, open_place
 
 MAX_NEW = 4096
 
@@ -49,31 +47,30 @@ class Generated:
 def generate(
     text: str,
     *,
-    model: str | None = None,
     n: int = 20,
     temperature: float = 0.0,
-    seed: int = 0,
     layer: str | int | None = None,
     head: str | int | None = None,
     tell: Callable[[Tokens, Array], None] | None = None,
-    **options: Any,
+    **origin: Unpack[Origin],
 ) -> Generated:
     """Let a model write on, and trace where each new token looked.
 
     Parameters
     ----------
-    model
-        A decoder on disk: a Hugging Face folder or a GGUF file.
     n
         At most so many new tokens.
-    temperature, seed
+    temperature
         0 takes the likeliest token each time, as the library's own greedy ``generate``; above 0
-        tokens are drawn from the seed.
+        tokens are drawn from ``seed``.
     layer, head
         One of each; by default the head that tells most about the prompt's last token.
     tell
         Told, after every new token, the text so far and the weights (S,) of the query that wrote it;
         this runs the model once more per token, up to the layer.
+    origin
+        As in ``explain``, ``model`` among them: a decoder on disk, a Hugging Face folder or a GGUF
+        file.
 
     Returns
     -------
@@ -86,42 +83,36 @@ def generate(
     InputError
         A model or text that cannot be read, or a text too long for the model.
     """
-    if model is None:
+    if origin.get("model") is None:
         raise UsageError("only a trained model writes: give one with --model DIR or FILE.gguf")
     if not 1 <= n <= MAX_NEW:
         raise UsageError(f"-n {n} is out of range: 1 to {MAX_NEW}")
     if not 0 <= temperature <= 100:
         raise UsageError(f"--temperature {temperature:g} is out of range: 0 (greedy) to 100")
-    place = open_place(model=model, seed=seed, **options)
-    opened = place.send(text)
-    assert opened.model is not None
-    chosen = choosing.choose(opened, layer=layer, head=head, query=len(opened.tokens) - 1)
+    place, seed = open_place(layer=layer, **origin), origin.get("seed", 0)
+    run = place.send(text)
+    chosen = choose(run, layer=layer, head=head, query=len(run.tokens) - 1)
     if len(chosen.layers) * len(chosen.heads) != 1:
         raise UsageError("one head is followed while a model writes: give --layer N --head N")
-    n_prompt = len(opened.tokens)
-    layer_at, head_at = chosen.layers[0], chosen.heads[0]
+    at = replace(place, layers=chosen.layers)
 
     def told(tokens: Tokens) -> None:
         if tell is not None:
-            tell(tokens, _last_row(opened, cut_tokens(tokens, len(tokens) - 1), layer_at, head_at))
+            before = at.take(cut_tokens(tokens, len(tokens) - 1))
+            tell(tokens, _last_row(before, chosen.heads[0]))
 
-    whole = opened.model.generate(
-        opened.tokens, n, temperature=temperature, seed=seed, tell=None if tell is None else told
+    whole = run.source.generate(
+        run.tokens, n, temperature=temperature, seed=seed, tell=None if tell is None else told
     )
-    check_dense_size(len(whole), len(whole), 1)
-    found: list[LayerHeads] = []
-    opened.source.run(whole, chosen.layers, found.append)
-    computing = place.core_for(len(whole))
-    trace = gather(opened.source, whole, found, chosen.heads, computing)
-    return Generated(trace, n_prompt)
+    return Generated(gather(at.take(whole), chosen.heads), len(run.tokens))
 
 
-def _last_row(opened: Opened, tokens: Tokens, layer: int, head: int) -> Array:
+def _last_row(run: Run, head: int) -> Array:
     """Return the weights of the last query of a text: (S,) float64."""
     found: list[LayerHeads] = []
-    opened.source.run(tokens, (layer,), found.append)
-    narrowed, places = choosing.narrow(found[0], (head,))
+    run.each(found.append)
+    narrowed, places = narrow(found[0], (head,))
     last = replace(narrowed, q=narrowed.q[:, -1:], x=None, own_output=None)
-    weights_HLS = np.asarray(opened.computing.trace_heads(last)["weights"])
+    weights_HLS = np.asarray(run.computing.trace_heads(last)["weights"])
     row: Array = weights_HLS[places[0], -1]
     return row

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from attnviz.core.measures.patterns import PATTERNS, Facts, HeadReport, excess, 
 from attnviz.errors import InputError, ResourceError, UsageError
 from attnviz.records import NO_TOKENS, About, Array, LayerHeads, RunInfo, Tokens
 from attnviz.rounding import worse
-from attnviz.runs.limits import DENSE_CELL_BYTES
-from attnviz.runs.opening import open_place
 from attnviz.runs.parity import parity_of
-from attnviz.runs.request import choose_layers
+from attnviz.runs.run import DENSE_CELL_BYTES, Origin, Run, open_place
 from attnviz.sources import Source
 
 MAX_TOKENS = 512
@@ -52,12 +50,10 @@ class _Samples:
 def rank_heads(
     texts: Sequence[str],
     *,
-    max_tokens: int | None = None,
     layer: str | int | None = None,
-    seed: int = 0,
     no_sinks: bool = False,
     progress: Progress = lambda done, total: None,
-    **options: Any,
+    **origin: Unpack[Origin],
 ) -> HeadReport:
     """Score every head of a source for every pattern, averaged over texts.
 
@@ -65,19 +61,17 @@ def rank_heads(
     ----------
     texts
         One or more; intervals need several.
-    max_tokens
-        Longer texts are cut; 512 by default.
     layer
         ``None`` and ``all`` (of a model), a number, or a range.
-    seed
-        Of random weights, random sequences and resampling.
     no_sinks
         Leave the first token and the special ones out, and scale the rest of each row to sum to 1:
         what a head does besides parking its weight. The report says how much is left.
     progress
         Told how many of how many runs are done.
-    options
+    origin
         As in ``explain``: ``weights`` or ``model``, device, precision, sizes of random weights.
+        Texts of more than ``max_tokens`` (512 by default) are cut; ``seed`` is that of random
+        weights and of random sequences.
 
     Returns
     -------
@@ -101,15 +95,12 @@ def rank_heads(
     """
     if not texts:
         raise UsageError("no text: give one or more, or --file with one text per line")
-    longest = max_tokens or MAX_TOKENS
-    is_model = options.get("model") is not None
-    place = open_place(layer=None if is_model else layer, seed=seed, n_tokens=longest, **options)
-    source, layers = place.source, place.layers
-    if is_model and layer is not None:
-        layers = choose_layers(layer, layers, source.info.n_layers)
-    trace_heads = place.core_for(longest).trace_heads
+    longest = origin.pop("max_tokens", None) or MAX_TOKENS
+    seed = origin.get("seed", 0)
+    place = open_place(layer=layer, n_tokens=longest, **origin)
+    source, layers, computing = place.source, place.layers, place.core_for(longest)
     whole = [source.tokenize(text) for text in texts]
-    notices = list(source.info.notices)
+    notices = [*source.info.notices, *place.what_if.notices(source.info)]
     n_cut = sum(len(found) > longest for found in whole)
     if n_cut:
         notices.append(f"{n_cut} of {len(texts)} texts were cut to {longest} tokens (--max-tokens)")
@@ -121,46 +112,38 @@ def rank_heads(
     samples = _Samples()
     checks: dict[str, float] = {}
     left: dict[int, list[Array]] = {}
+    overrides: dict[str, Any] = {"no_sinks": True} if no_sinks else {}
     before: Mapping[int, tuple[Array, Array]] = {}
-    for number, text in enumerate(tokens):
+    # sequences, where there are any, are for induction, and texts for everything else
+    of_texts = [n for n in PATTERNS if n != "positional" and not (sequences and n == "induction")]
+    for number, text in enumerate([*tokens, *sequences]):
+        is_text = number < len(tokens)
         facts = _facts(text, rarity)
-        maps = _maps(
-            source, text, layers, trace_heads, _sinks(text) if no_sinks else None, checks, left
-        )
+        run = replace(place.take(text), computing=computing)
+        maps, notes = _maps(run, _sinks(text) if no_sinks else None, checks, left)
+        overrides.update(notes)
         found = {layer: score(*maps[layer], facts) for layer in layers}
-        for name in PATTERNS:
-            if name == "positional" or (name == "induction" and sequences):
-                continue
+        for name in of_texts if is_text else ("induction",):
             samples.add(name, *_stack([found[layer][name] for layer in layers]))
-        if before:
+        if is_text and before:
             pairs = [stability(*maps[layer], *before[layer]) for layer in layers]
             samples.add("positional", *_stack(pairs))
-        before = maps
+        before = maps if is_text else {}
         progress(number + 1, total)
-    for number, text in enumerate(sequences):
-        facts = _facts(text, rarity)
-        maps = _maps(
-            source, text, layers, trace_heads, _sinks(text) if no_sinks else None, checks, left
-        )
-        found = {layer: score(*maps[layer], facts) for layer in layers}
-        samples.add("induction", *_stack([found[layer]["induction"] for layer in layers]))
-        progress(len(tokens) + number + 1, total)
     if no_sinks:
         notices.append(
             "the first token and special tokens are left out; the rest of a row sums to 1"
         )
     if len(texts) == 1:
         notices.append("one text: intervals need several, and positional heads two")
-    computing = place.core_for(longest)
-    changes = {"no_sinks": True} if no_sinks else {}
-    run = RunInfo(__version__, computing.device, computing.dtype, computing.core, changes)
+    how = RunInfo(__version__, computing.device, computing.dtype, computing.core, overrides)
     rest = None
     if no_sinks:
         numbers = (
             list(left) if len(layers) == 1 else layers
         )  # a single layer may not know its number
         rest = np.stack([np.mean(left[n], axis=0) for n in numbers])
-    return _report(source, run, layers, samples, tokens, tuple(notices), checks, rest)
+    return _report(source, how, layers, samples, tokens, tuple(notices), checks, rest)
 
 
 def _check_size(n_tokens: int, n_layers: int, n_heads: int) -> None:
@@ -183,23 +166,22 @@ def cut_tokens(tokens: Tokens, longest: int) -> Tokens:
 
 
 def _maps(
-    source: Source,
-    tokens: Tokens,
-    layers: Sequence[int],
-    trace_heads: Callable[[LayerHeads], Mapping[str, Array]],
+    run: Run,
     sinks: Array | None,
     checks: dict[str, float],
     left: dict[int, list[Array]],
-) -> dict[int, tuple[Array, Array]]:
+) -> tuple[dict[int, tuple[Array, Array]], dict[str, Any]]:
     """Run one text: layer → (weights (H, L, L), visible (H, L, L)), without sinks where asked."""
     found: dict[int, tuple[Array, Array]] = {}
 
     def keep(heads: LayerHeads) -> None:
         if heads.n_queries != heads.n_keys:
             raise UsageError("patterns are about self attention: queries and keys differ here")
-        stages = trace_heads(heads)
+        stages = run.computing.trace_heads(heads)
         output = np.asarray(stages["output"], np.float64)
-        for name, worst in parity_of(source, [(heads, range(heads.n_heads))], output[None]).items():
+        for name, worst in parity_of(
+            run.source, [(heads, range(heads.n_heads))], output[None]
+        ).items():
             checks[name] = worse(worst, checks.get(name, 0.0))
         weights = np.asarray(stages["weights"], np.float64)
         visible = np.asarray(stages["visible"], bool)
@@ -209,10 +191,10 @@ def _maps(
             weights, visible = without_sinks(weights, sinks), visible & ~sinks
         found[heads.layer] = weights, visible
 
-    source.run(tokens, layers, keep)
-    if len(found) == 1 and len(layers) == 1:
-        return {layers[0]: next(iter(found.values()))}
-    return found
+    overrides = run.each(keep)
+    if len(found) == 1 and len(run.layers) == 1:  # a single layer may not know its number
+        found = {run.layers[0]: next(iter(found.values()))}
+    return found, overrides
 
 
 def _stack(parts: Sequence[Any]) -> tuple[Array, Array]:

@@ -6,21 +6,19 @@ does not: scores and weights (the page's own script computes them) or how a page
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
 
-from attnviz import __version__
 from attnviz.errors import UsageError
-from attnviz.records import About, Array, LayerHeads, LayerStack, MaskRule, RunInfo, Tokens
+from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, Tokens
 from attnviz.rounding import worse
-from attnviz.runs import choosing, explain
-from attnviz.runs.opening import Origin, notices_of, open_text
+from attnviz.runs.explain import norms_of
 from attnviz.runs.parity import parity_of, verify_model
-from attnviz.runs.request import choose_heads, choose_layers
-from attnviz.runs.what_if import WhatIf
+from attnviz.runs.request import choose_heads
+from attnviz.runs.run import Origin, Run, choose, narrow, open_text
 from attnviz.sources import Source
 
 START_MAX_CELLS = 1 << 24
@@ -38,9 +36,6 @@ def collect(
     head: str | int | None = None,
     words: bool = False,
     verify: bool = False,
-    causal: bool | None = None,
-    window: int | None = None,
-    scale: str | float | None = None,
     check_size: CheckSize | None = None,
     **origin: Unpack[Origin],
 ) -> LayerStack:
@@ -79,96 +74,55 @@ def collect(
         )
     if words:
         raise UsageError("a page shows q and k, and words have none: leave --words out")
-    opened = open_text(text, layer=layer, **origin)
-    source, computing = opened.source, opened.computing
-    what_if = WhatIf.read(causal, window, scale)
-    layers = opened.layers
-    if opened.model is not None:
-        layers = choose_layers(layer, layers, source.info.n_layers)
+    run = open_text(text, layer=layer, **origin)
+    heads = choose_heads("all" if head is None else head, run.source.info.n_heads)
     if head == "auto":
-        chosen = choosing.choose(opened, layer=layer, head=head, query=None)
-        layers, heads = chosen.layers, chosen.heads
-    else:
-        heads = choose_heads("all" if head is None else head, source.info.n_heads)
+        chosen = choose(run, layer=layer, head=head, query=None)
+        run, heads = replace(run, layers=chosen.layers), chosen.heads
     if check_size is not None:
-        check_size(source, opened.queries, layers, heads)
-    checks = verify_model(opened) if verify else {}
-    cells = len(layers) * len(heads) * len(opened.queries) * len(opened.keys)
-    own: list[LayerHeads] = []
-
-    def change(found: LayerHeads) -> LayerHeads:
-        own.append(replace(found, q=found.q[:0], k=found.k[:0], v=found.v[:0], x=None, bias=None))
-        changed = what_if.apply(found)
-        if changed.own_output is not None and cells <= PARITY_MAX_CELLS:
-            layer, places = choosing.narrow(changed, heads)
-            output = computing.trace_heads(layer)["output"][list(places)]
-            worst = parity_of(source, [(layer, places)], output[None])["parity"]
-            checks["parity"] = worse(worst, checks.get("parity", 0.0))
-        return changed
-
-    stack = gather_stack(
-        source,
-        opened.tokens,
-        layers,
-        heads,
-        run=RunInfo(__version__, computing.device, computing.dtype, computing.core),
-        change=change,
-        queries=opened.queries,
-        key_tokens=opened.key_tokens,
-    )
-    run = replace(stack.run, overrides=what_if.overrides(own[0]))
-    notices = (*stack.notices, *what_if.notices(source.info))
-    about = replace(stack.about, run=run, checks=checks, notices=notices)
-    return replace(stack, about=about)
+        check_size(run.source, run.queries, run.layers, heads)
+    return gather_stack(run, heads, checks=verify_model(run) if verify else {})
 
 
 def gather_stack(
-    source: Source,
-    tokens: Tokens,
-    layers: Sequence[int],
-    heads: Sequence[int],
-    *,
-    run: RunInfo,
-    change: Callable[[LayerHeads], LayerHeads] = lambda layer: layer,
-    queries: Tokens | None = None,
-    key_tokens: Tokens | None = None,
+    run: Run, heads: Sequence[int], *, checks: Mapping[str, float] | None = None
 ) -> LayerStack:
-    """Run a source and keep the chosen heads' q, k, v: memory grows with L, never with L².
+    """Run a source and keep the chosen heads' q, k, v, with the parity of a model on short texts.
 
     Parameters
     ----------
-    layers, heads
+    run
+        Its layers are kept.
+    heads
         Numbers that the source has, in the order they are kept.
-    queries, key_tokens
-        Along the two axes where they are not ``tokens``, which the source takes.
-    change
-        Applied to every layer as the source hands it over (overrides).
+    checks
+        More of them.
 
     Notes
     -----
-    Only one layer of the source is alive at a time; what is kept of each is
-    L · (H·E + K·E + K·F) numbers.
+    Memory grows with L, never with L²: one layer of the source is alive at a time, and of each
+    L · (H·E + K·E + K·F) numbers are kept.
     """
+    source, found_checks = run.source, dict(checks or {})
+    cells = len(run.layers) * len(heads) * run.n_cells
     group = source.info.n_heads // source.info.n_kv_heads
     kv_heads = tuple(sorted({head // group for head in heads}))
     kept: list[LayerHeads] = []
     norms: list[Array] = []
 
     def keep(found: LayerHeads) -> None:
-        kept.append(pick_heads(change(found), heads, kv_heads))
-        own = explain.norms_of((found,), heads)
+        if found.own_output is not None and cells <= PARITY_MAX_CELLS:
+            layer, places = narrow(found, heads)
+            output = run.computing.trace_heads(layer)["output"][list(places)]
+            worst = parity_of(source, [(layer, places)], output[None])["parity"]
+            found_checks["parity"] = worse(worst, found_checks.get("parity", 0.0))
+        kept.append(pick_heads(found, heads, kv_heads))
+        own = norms_of((found,), heads)
         norms.extend([] if own is None else [own[0]])
 
-    source.run(tokens, layers, keep)
-    about = About(
-        tokens=tokens if queries is None else queries,
-        source=source.info,
-        run=run,
-        key_tokens=key_tokens,
-        notices=(*source.info.notices, *notices_of(queries or tokens, key_tokens)),
-    )
+    overrides = run.each(keep)
     return LayerStack(
-        about=about,
+        about=run.about(overrides, checks=found_checks),
         layers=tuple(kept),
         heads=tuple(heads),
         kv_heads=kv_heads,
@@ -258,7 +212,7 @@ def most_telling(stack: LayerStack, query: int | None) -> tuple[int, int] | None
 
     n_heads = len(stack.heads)
     cells = len(stack.layers) * n_heads * len(stack.tokens) * len(stack.keys)
-    is_whole = n_heads == stack.source.n_heads and stack.source.kind == "model"
+    is_whole = n_heads == stack.source.n_heads and stack.source.is_model
     if not is_whole or cells > START_MAX_CELLS or len(stack.layers) * n_heads == 1:
         return None
     ranking = Ranking(

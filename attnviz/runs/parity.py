@@ -11,15 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.errors import CheckFailed, UsageError
+from attnviz.errors import CheckFailed
 from attnviz.records import Array, LayerHeads
 from attnviz.rounding import worse
-from attnviz.runs.opening import Opened
+from attnviz.runs.run import Run
 from attnviz.sources import Source
-
-TOLERANCE = 1e-4
-"""Of a source that does not say its own, relative to the largest number above 1: scores of some
-hundreds, which models have, make 1e-5 of the rounding of float32."""
 
 
 def parity_of(
@@ -67,7 +63,7 @@ def check_equal(source: Source, layer: int, own: Array, ours: Array) -> None:
         They differ by more than the source's tolerance, relative to the largest number above 1, or
         one of them is not finite.
     """
-    tolerance = tolerance_of(source)
+    tolerance = source.tolerance
     size = float(np.abs(own).max(initial=1.0))
     differs = float(np.abs(own - ours).max(initial=0.0)) / size
     if not differs <= tolerance:
@@ -77,12 +73,7 @@ def check_equal(source: Source, layer: int, own: Array, ours: Array) -> None:
         )
 
 
-def tolerance_of(source: Source) -> float:
-    """Return how far an output may be from the model's own: by the precision the model runs in."""
-    return float(getattr(source, "tolerance", TOLERANCE))
-
-
-def verify_model(opened: Opened) -> dict[str, float]:
+def verify_model(run: Run) -> dict[str, float]:
     """Run the model untouched and compare all its weights and its final states.
 
     Returns
@@ -98,25 +89,14 @@ def verify_model(opened: Opened) -> dict[str, float]:
     UsageError
         Not a trained model.
     """
-    if opened.model is None:
-        raise UsageError("--verify compares with a model run untouched: give one with --model")
-    from attnviz.sources.families.source import LightSource
-
-    if isinstance(opened.model, LightSource):
-        from attnviz.sources.families.verifying import verify_light
-
-        found = verify_light(opened.model, opened.tokens, opened.computing.trace_heads)
-    else:
-        from attnviz.sources.models.verify import verify
-
-        found = verify(opened.model, opened.tokens, opened.computing.trace_heads)
+    found = run.source.verify(run.tokens, run.computing.trace_heads)
     if not found.holds:
         listed = sorted(found.weights.items(), key=lambda pair: -pair[1])
         worst = [f"weights of layer {listed[0][0]} by {listed[0][1]:.1e}"] if listed else []
         of_file = [f"parameters from the file's by {found.file:.1e}"] if found.file else []
         parts = " and ".join([*worst, f"final states by {found.hidden:.1e}", *of_file])
         raise CheckFailed(
-            f"{opened.source.info.name} differs from the model run untouched: {parts}; "
+            f"{run.source.info.name} differs from the model run untouched: {parts}; "
             f"at most {found.tolerance:.0e} is allowed"
         )
     checks = {

@@ -12,13 +12,12 @@ from typing import Unpack
 
 import numpy as np
 
-from attnviz import __version__
 from attnviz.core.measures.flow import Block, RolloutRows, rollout_rows
 from attnviz.core.stream.rectangle import rectangle
 from attnviz.errors import UsageError
-from attnviz.records import About, LayerHeads, RunInfo
-from attnviz.runs.opening import Origin, open_text
+from attnviz.records import LayerHeads
 from attnviz.runs.request import find_tokens
+from attnviz.runs.run import Origin, open_text
 
 _ROWS = 256
 
@@ -51,19 +50,20 @@ def stream_rollout(
     UsageError
         Cross attention, or a token that is not there.
     """
-    opened = open_text(text, layer=layer, **origin)
-    if opened.key_tokens is not None:
+    run = open_text(text, layer=layer, **origin)
+    if run.key_tokens is not None:
         raise UsageError("rollout is about self attention: queries and keys differ here")
-    n_layers = opened.source.info.n_layers
-    if opened.model is not None and len(opened.layers) != n_layers:
+    info = run.source.info
+    if info.is_model and len(run.layers) != info.n_layers:
         raise UsageError(
-            f"rollout multiplies the attention of all {n_layers} layers, {len(opened.layers)} have any: "
-            "the others of this hybrid mix tokens without attention"
+            f"rollout multiplies the attention of all {info.n_layers} layers, {len(run.layers)} are "
+            "asked for: leave out --layer; a hybrid has none, as its other layers mix tokens without "
+            "attention"
         )
-    queries = find_tokens(opened.tokens, token)
+    queries = find_tokens(run.tokens, token)
     found: list[LayerHeads] = []
-    opened.source.run(opened.tokens, opened.layers, found.append)
-    n, n_heads = len(opened.tokens), opened.source.info.n_heads
+    overrides = run.each(found.append)
+    n, n_heads = len(run.tokens), info.n_heads
     total = len(found) * n_heads * -(-n // _ROWS)
     done = 0
 
@@ -81,12 +81,5 @@ def stream_rollout(
     start = np.zeros((len(queries), n))
     start[np.arange(len(queries)), list(queries)] = 1.0
     flow = rollout_rows(start, [partial(blocks, layer) for layer in found])
-    computing = opened.computing
-    run = RunInfo(__version__, computing.device, computing.dtype, "stream")
-    return RolloutRows(
-        About(opened.tokens, opened.source.info, run),
-        opened.layers,
-        tuple(range(n_heads)),
-        queries,
-        flow,
-    )
+    about = run.about(overrides, core="stream")
+    return RolloutRows(about, run.layers, tuple(range(n_heads)), queries, flow)

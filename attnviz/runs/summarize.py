@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from attnviz import __version__
 from attnviz.core.stream.summary import FIGURES, LayerSummary, Rectangle, Summary
 from attnviz.errors import ResourceError, UsageError
 from attnviz.memory import compare
-from attnviz.records import About, LayerHeads, MaskRule, RunInfo, Span
+from attnviz.records import LayerHeads, MaskRule, Span
 from attnviz.rounding import worse
-from attnviz.runs import explain
-from attnviz.runs.opening import Opened, Origin, notices_of, open_text
+from attnviz.runs.explain import norms_of
 from attnviz.runs.parity import parity_of, verify_model
-from attnviz.runs.request import choose_heads, choose_layers
-from attnviz.runs.what_if import WhatIf
+from attnviz.runs.request import choose_heads
+from attnviz.runs.run import Origin, Run, open_text
 
 if TYPE_CHECKING:
     import torch
@@ -63,16 +61,16 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A text on its way through a source, and what is asked about it."""
+    """A run, and which of its heads are streamed where."""
 
-    opened: Opened
-    layers: tuple[int, ...]
+    run: Run
     heads: tuple[int, ...]
     device: torch.device
     dtype: torch.dtype
-    run: RunInfo
-    rule: MaskRule
-    what_if: WhatIf
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return self.run.layers
 
 
 def summarize(
@@ -82,9 +80,6 @@ def summarize(
     head: str | int | None = None,
     words: bool = False,
     verify: bool = False,
-    causal: bool | None = None,
-    window: int | None = None,
-    scale: str | float | None = None,
     figures: Sequence[str] = SHOWN,
     n_links: int = 8,
     map_size: int = 128,
@@ -140,32 +135,20 @@ def summarize(
     >>> found.by_layer[0].entropy_HL.shape
     (1, 6)
     """
-    asked = _open(
-        text,
-        layer=layer,
-        head=head,
-        words=words,
-        causal=causal,
-        window=window,
-        scale=scale,
-        **origin,
-    )
+    asked = _open(text, layer=layer, head=head, words=words, **origin)
     how: dict[str, Any] = {"n_links": n_links, "map_size": map_size}
     announce(_plan(asked, figures=figures, **how))
-    checks = verify_model(asked.opened) if verify else {}
+    run = asked.run
+    checks = verify_model(run) if verify else {}
     from attnviz.core.stream.stream import stream
 
-    opened = asked.opened
     by_layer: list[LayerSummary] = []
-    overrides: dict[str, Any] = {}
-    n_rows = len(asked.opened.queries) * len(asked.heads)
+    n_rows = len(run.queries) * len(asked.heads)
 
     def consume(found: LayerHeads) -> None:
-        overrides.update(asked.what_if.overrides(found))
-        changed = asked.what_if.apply(found)
-        own = changed.own_output
+        own = found.own_output
         part = stream(
-            changed,
+            found,
             figures=figures if own is None else tuple({*figures, "output"}),
             subset=asked.heads,
             device=asked.device,
@@ -175,22 +158,21 @@ def summarize(
             ),
             **how,
         )
-        norms = explain.norms_of((found,), asked.heads)
+        norms = norms_of((found,), asked.heads)
         if norms is not None and part.link_keys_HLN is not None:
             part = replace(part, value_norms_HS=norms[0])
         if own is not None:
             assert part.output_HLF is not None
-            worst = parity_of(opened.source, [(changed, asked.heads)], part.output_HLF[None])[
-                "parity"
-            ]
-            checks["parity"] = worse(worst, checks.get("parity", 0.0))
+            worst = parity_of(run.source, [(found, asked.heads)], part.output_HLF[None])
+            checks["parity"] = worse(worst["parity"], checks.get("parity", 0.0))
             if "output" not in figures:
                 part = replace(part, output_HLF=None)
         by_layer.append(part)
 
-    opened.source.run(opened.tokens, asked.layers, consume)
+    overrides = run.each(consume)
     more = (*(notice for one in by_layer for notice in one.notices), *_blind_notice(by_layer))
-    return Summary(_about(asked, overrides, checks, more), tuple(by_layer))
+    about = run.about(overrides, core="stream", checks=checks, notices=more)
+    return Summary(about, tuple(by_layer))
 
 
 def compute_rectangle(
@@ -217,21 +199,17 @@ def compute_rectangle(
     asked = _open(text, **asked_for)
     from attnviz.core.stream.rectangle import rectangle
 
-    opened = asked.opened
-    rows, keys = rows or (0, len(opened.queries)), keys or (0, len(opened.keys))
+    run = asked.run
+    rows, keys = rows or (0, len(run.queries)), keys or (0, len(run.keys))
+    where: dict[str, Any] = {"device": asked.device, "dtype": asked.dtype}
     by_layer: list[Any] = []
-    overrides: dict[str, Any] = {}
 
     def consume(found: LayerHeads) -> None:
-        overrides.update(asked.what_if.overrides(found))
-        changed = asked.what_if.apply(found)
-        where: dict[str, Any] = {"device": asked.device, "dtype": asked.dtype}
         by_layer.append(
-            [rectangle(changed, head, rows=rows, keys=keys, **where) for head in asked.heads]
+            [rectangle(found, head, rows=rows, keys=keys, **where) for head in asked.heads]
         )
 
-    opened.source.run(opened.tokens, asked.layers, consume)
-    about = _about(asked, overrides, {}, ())
+    about = run.about(run.each(consume), core="stream")
     return Rectangle(about, asked.layers, asked.heads, rows, keys, np.array(by_layer))
 
 
@@ -241,9 +219,6 @@ def _open(
     layer: str | int | None = None,
     head: str | int | None = None,
     words: bool = False,
-    causal: bool | None = None,
-    window: int | None = None,
-    scale: str | float | None = None,
     **origin: Unpack[Origin],
 ) -> _Asked:
     if head in ("mean", "auto"):
@@ -258,20 +233,10 @@ def _open(
     notify = origin.get("notify")
     if notify is not None and len(text) > _SLOWLY_CUT:
         notify(f"cutting {len(text):,} characters into tokens")
-    opened = open_text(text, layer=layer, **origin)
-    info, layers, what_if = opened.source.info, opened.layers, WhatIf.read(causal, window, scale)
-    if opened.model is not None:
-        layers = choose_layers(layer, layers, info.n_layers)
-    return _Asked(
-        opened=opened,
-        layers=layers,
-        heads=choose_heads("all" if head is None else head, info.n_heads),
-        device=place,
-        dtype=kind,
-        run=RunInfo(__version__, str(place), origin["dtype"], "stream"),
-        rule=MaskRule(causal=bool(causal), window=window or None),
-        what_if=what_if,
-    )
+    run = open_text(text, layer=layer, **origin)
+    run = replace(run, computing=replace(run.computing, device=str(place), dtype=origin["dtype"]))
+    heads = choose_heads("all" if head is None else head, run.source.info.n_heads)
+    return _Asked(run, heads, place, kind)
 
 
 def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int) -> Work:
@@ -279,14 +244,14 @@ def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int)
     from attnviz.core.device import free_memory_bytes
     from attnviz.core.stream.plan import plan_stream
 
-    info = asked.opened.source.info
-    n_queries, n_keys = len(asked.opened.queries), len(asked.opened.keys)
+    run = asked.run
+    info, n_queries, n_keys = run.source.info, len(run.queries), len(run.keys)
     sizes = LayerHeads(
         q=_nothing(info.n_heads, n_queries, info.d_k),
         k=_nothing(info.n_kv_heads, n_keys, info.d_k),
         v=_nothing(info.n_kv_heads, n_keys, info.d_v),
         scale=1.0,
-        visible=asked.rule,
+        visible=MaskRule(causal=bool(run.what_if.causal), window=run.what_if.window),
     )
     plan = plan_stream(
         sizes,
@@ -353,19 +318,3 @@ def _blind_notice(by_layer: Sequence[LayerSummary]) -> tuple[str, ...]:
     if not n_blind:
         return ()
     return (f"{n_blind:,} queries may look at no key, so their weights and output are 0",)
-
-
-def _about(
-    asked: _Asked, overrides: dict[str, Any], checks: dict[str, float], more: tuple[str, ...]
-) -> About:
-    opened = asked.opened
-    told = notices_of(opened.queries, opened.key_tokens)
-    source = opened.source.info
-    return About(
-        tokens=opened.queries,
-        source=source,
-        run=replace(asked.run, overrides=overrides),
-        key_tokens=opened.key_tokens,
-        checks=checks,
-        notices=(*source.notices, *told, *asked.what_if.notices(source), *more),
-    )

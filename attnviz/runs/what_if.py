@@ -86,7 +86,4 @@ class WhatIf:
 
     def notices(self, source: SourceInfo) -> tuple[str, ...]:
         """Return what must be said where a trained model's rule was changed."""
-        return () if self.changes_nothing or source.kind != "model" else (NOTICE,)
-
-
-NO_CHANGE = WhatIf()
+        return () if self.changes_nothing or not source.is_model else (NOTICE,)

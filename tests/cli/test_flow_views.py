@@ -75,7 +75,7 @@ def test_a_rollout_of_a_long_text_is_the_same_rows(
         "json",
     )
     dense = json.loads(cli(*arguments).out)
-    monkeypatch.setattr("attnviz.runs.limits.DENSE_MAX_CELLS", 100)
+    monkeypatch.setattr("attnviz.runs.run.DENSE_MAX_CELLS", 100)
     done = cli(*arguments)
     assert "only the rows of --token are computed" in done.err
     streamed = json.loads(done.out)

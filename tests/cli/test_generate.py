@@ -23,12 +23,11 @@ Cli = Callable[..., Result]
 def test_64_greedy_tokens_and_their_rows_are_the_librarys(smollm2: Path) -> None:
     import torch
 
-    from attnviz.runs.opening import open_place
+    from attnviz.runs.run import open_place
 
     found = generate(SENTENCE, model=str(smollm2), engine="library", n=64, layer="4", head="2")
     opened = open_place(model=str(smollm2), engine="library").send(SENTENCE)
-    assert opened.model is not None
-    library = opened.model.loaded.model
+    library = opened.source.loaded.model
     library.set_attn_implementation("eager")
     prompt = torch.tensor([list(opened.tokens.ids)])
     with torch.inference_mode():

@@ -13,7 +13,7 @@ from support import SENTENCE, Result, run_fresh
 
 from attnviz import memory
 from attnviz.errors import ResourceError
-from attnviz.runs import limits
+from attnviz.runs import run as limits
 
 resource = pytest.importorskip("resource", reason="this system has no limits")
 LONG = " ".join(["the cute teddy bear is reading a book"] * 200)

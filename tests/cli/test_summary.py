@@ -176,7 +176,7 @@ def test_a_model_is_streamed_layer_by_layer_with_its_parity(
 def test_a_heatmap_above_the_dense_limit_is_streamed_and_says_so(
     cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("attnviz.runs.limits.DENSE_MAX_CELLS", 10**4)
+    monkeypatch.setattr("attnviz.runs.run.DENSE_MAX_CELLS", 10**4)
     path = tmp_path / "h.png"
     done = cli("heatmap", LONG, "-o", str(path))
     assert done.code == 0, done.err

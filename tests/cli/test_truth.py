@@ -103,9 +103,7 @@ def test_F5_an_output_that_is_not_the_models_own_is_said_so_and_ends_by_1(
 def test_F5_a_batch_keeps_such_a_text_out(
     cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attnviz.runs.batch import forward
-
-    monkeypatch.setattr(forward, "_open_packer", lambda source: None)
+    monkeypatch.setattr(TransformersSource, "packer", lambda source: None)
     spoil(monkeypatch, 2.5)
     assert batch(cli, write_model(Path("tiny"))).code == 1
     assert "output not equal to the model's own" in Path("out/errors.jsonl").read_text()

@@ -19,7 +19,8 @@ from attnviz.core.stream.plan import plan_stream
 from attnviz.errors import ResourceError
 from attnviz.masks import visible_block
 from attnviz.records import LayerHeads, MaskRule
-from attnviz.runs import computing, doctor
+from attnviz.runs import doctor
+from attnviz.runs import run as computing
 
 
 @pytest.fixture

@@ -15,12 +15,11 @@ import pytest
 from attnviz.errors import InputError, ResourceError, UsageError
 from attnviz.records import LayerHeads, Tokens
 from attnviz.runs import (  # fmt: skip
-    choosing,
     explain,
-    opening,
     pool_words,
     request,
     rollout,
+    run,
     summarize,
 )
 from attnviz.runs import heads as patterns
@@ -74,8 +73,8 @@ def test_layers_without_attention_are_refused_with_those_that_have_it() -> None:
 
 
 def opened_with_keys(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
-    opened = opening.open_text("a b c", **TINY)
-    other = replace(opened, keys=opening.open_text("x y", **TINY).tokens)
+    opened = run.open_text("a b c", **TINY)
+    other = replace(opened, keys=run.open_text("x y", **TINY).tokens)
     monkeypatch.setattr(module, "open_text", lambda *_, **__: other)
 
 
@@ -86,9 +85,9 @@ def test_cross_attention_has_no_rollout_and_no_patterns(monkeypatch: pytest.Monk
     ):
         rollout.stream_rollout("a b c", ["a"])
     wide = LayerHeads(q=np.ones((1, 2, 3)), k=np.ones((1, 4, 3)), v=np.ones((1, 4, 3)), scale=1.0)
-    source = SimpleNamespace(run=lambda tokens, layers, consume: consume(wide))
+    crossed = SimpleNamespace(each=lambda consume: consume(wide))
     with pytest.raises(UsageError, match="patterns are about self attention"):
-        patterns._maps(source, None, (0,), lambda _: {}, None, {}, {})  # type: ignore[arg-type]
+        patterns._maps(crossed, None, {}, {})  # type: ignore[arg-type]
 
 
 def test_rollout_of_a_long_text_tells_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,10 +112,10 @@ def test_no_text_and_texts_that_tell_nothing() -> None:
 
 
 def test_too_many_cells_for_head_auto(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "AUTO_MAX_CELLS", 17)
+    monkeypatch.setattr(run, "AUTO_MAX_CELLS", 17)
     with pytest.raises(ResourceError, match="3 tokens, 1 layers and 2 heads make 18 cells"):
         explain.explain("a b c", **{**TINY, "n_heads": 2}, head="auto")
-    monkeypatch.setattr(choosing, "AUTO_MAX_CELLS", 18)
+    monkeypatch.setattr(run, "AUTO_MAX_CELLS", 18)
     assert explain.explain("a b c", **{**TINY, "n_heads": 2}, head="auto").ranking
 
 

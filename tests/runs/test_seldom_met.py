@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from attnviz.errors import InputError, ResourceError, UsageError
-from attnviz.records import Tokens
 from attnviz.runs import cost, cost_child
 from attnviz.runs.batch import distributions, inputs, preview, rows, shards, work  # fmt: skip
 from attnviz.runs.batch.engines import serial
@@ -205,19 +204,21 @@ def test_what_if_changes_reach_every_text_and_every_precision() -> None:
         Worker(Work(source={**TINY, "head": "mean"}))
 
 
-def test_arrays_that_half_precision_cannot_hold_cost_only_their_text() -> None:
+def test_arrays_that_half_precision_cannot_hold_cost_only_their_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     worker = Worker(
         Work(source={**TINY, "scale": "1e9"}, format="jsonl", keep=("weights", "scores"))
     )
-    real = worker._trace
+    real = work.gather
 
-    def loud(tokens: Tokens) -> Any:
-        trace = real(tokens)
-        if tokens.text == "loud":
+    def loud(run: Any, heads: tuple[int, ...]) -> Any:
+        trace = real(run, heads)
+        if run.tokens.text == "loud":
             trace = replace(trace, stages={**trace.stages, "scores": np.full((1, 1, 1, 1), 7e4)})
         return trace
 
-    worker._trace = loud  # type: ignore[method-assign]
+    monkeypatch.setattr(work, "gather", loud)
     done = worker.run(job("a", "loud"))
     assert done.done == 1
     assert (

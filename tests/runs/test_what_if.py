@@ -11,7 +11,7 @@ from tiny_models import write_model
 
 from attnviz.errors import UsageError
 from attnviz.records import LayerHeads, MaskRule, SourceInfo
-from attnviz.runs.explain import explain
+from attnviz.runs.explain import explain, gather
 from attnviz.runs.page import collect
 from attnviz.runs.summarize import compute_rectangle, summarize
 from attnviz.runs.what_if import NOTICE, WhatIf
@@ -85,7 +85,7 @@ def test_a_batch_says_it_and_keeps_sinks_and_checks(tiny: Path, tmp_path: Path) 
 
     worker = Worker(Work(source={"model": str(tiny), **CHANGES}))
     assert NOTICE in worker.opened().notices
-    trace = worker._trace(worker.source.tokenize(TEXT))
+    trace = gather(worker.place.send(TEXT), worker.heads)
     assert trace.run.overrides["window"] == 2
     assert trace.run.version
     assert set(trace.checks) >= {"row_sum_error", "loop_error"}

@@ -43,7 +43,7 @@ def view(trace: Trace, *, queries: Sequence[int] = ()) -> Document:
     n_layers, n_heads = trace.source.n_layers, trace.source.n_heads
     if trace.key_tokens is not None or len(trace.heads) != n_heads or trace.heads == ("mean",):
         raise UsageError("rollout is about self attention and all heads: leave out --head")
-    if trace.source.kind == "model" and len(trace.layers) != n_layers:
+    if trace.source.is_model and len(trace.layers) != n_layers:
         raise UsageError(
             f"rollout multiplies the attention of all {n_layers} layers, {len(trace.layers)} are here: "
             "leave out --layer; a hybrid has none, as its other layers mix tokens without attention"

@@ -1,7 +1,7 @@
 """One query, the blog's own walk: q·k per key as a sum, ÷ √d_k, softmax, z as the blend.
 
 What lives here: the tables of ``--token``. What does not: finding the token a word means
-(``runs.pipeline``).
+(``runs.explain``).
 """
 
 from __future__ import annotations

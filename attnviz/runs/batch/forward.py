@@ -18,8 +18,7 @@ import numpy as np
 from attnviz.core.measures.figures import Figures, measure
 from attnviz.errors import CheckFailed, InputError
 from attnviz.records import LayerHeads, Tokens
-from attnviz.runs.parity import tolerance_of
-from attnviz.sources import Source
+from attnviz.sources import Source, TextPacker
 
 Place = Callable[[LayerHeads], LayerHeads]
 
@@ -50,25 +49,15 @@ class Passes(Protocol):
 
 def choose_passes(source: Source, layers: Sequence[int], place: Place) -> Passes:
     """Return the fastest way that gives every text the numbers of its own run."""
-    if not hasattr(source, "run_batch"):
+    if not source.is_batched:
         return Single(source, layers, place)
-    device = getattr(getattr(source, "loaded", None), "device", None)
-    on_device = device is not None and device.type != "cpu"
-    most = getattr(source, "shared_up_to", None)  # where its config changes with the length
-    packer = _open_packer(source)
-    budget = DEVICE_TOKENS if on_device else PADDED_TOKENS if packer is None else PACKED_TOKENS
+    most, packer = source.shared_up_to, source.packer()
+    budget = PADDED_TOKENS if packer is None else PACKED_TOKENS
+    budget = budget if source.device == "cpu" else DEVICE_TOKENS
     budget = budget if most is None else min(budget, most)
     if packer is not None:
         return Packed(packer, layers, place, budget)
     return Padded(source, layers, place, budget)
-
-
-def _open_packer(source: Any) -> Any:
-    if hasattr(source, "packer"):
-        return source.packer
-    from attnviz.sources.models.capture.packing import open_packer
-
-    return open_packer(source)
 
 
 class Single:
@@ -86,7 +75,7 @@ class Single:
         self, texts: Sequence[Tokens], *, n_links: int, with_parity: bool
     ) -> list[list[Figures]]:
         found: list[list[Figures]] = []
-        tolerance = tolerance_of(self._source)
+        tolerance = self._source.tolerance
         for tokens in texts:
             special = special_keys(self._source, tokens)
             own: list[Figures] = []
@@ -106,7 +95,7 @@ class Padded:
 
     name = "padded"
 
-    def __init__(self, source: Any, layers: Sequence[int], place: Place, budget: int) -> None:
+    def __init__(self, source: Source, layers: Sequence[int], place: Place, budget: int) -> None:
         self._source, self._layers, self._place, self._budget = source, layers, place, budget
 
     def plan(self, lengths: Sequence[int]) -> list[list[int]]:
@@ -116,7 +105,7 @@ class Padded:
         self, texts: Sequence[Tokens], *, n_links: int, with_parity: bool
     ) -> list[list[Figures]]:
         special = [special_keys(self._source, tokens) for tokens in texts]
-        tolerance = tolerance_of(self._source)
+        tolerance = self._source.tolerance
         found: list[list[Figures]] = [[] for _ in texts]
 
         def consume(i: int, heads: LayerHeads) -> None:
@@ -133,7 +122,9 @@ class Packed:
 
     name = "packed"
 
-    def __init__(self, packer: Any, layers: Sequence[int], place: Place, budget: int) -> None:
+    def __init__(
+        self, packer: TextPacker, layers: Sequence[int], place: Place, budget: int
+    ) -> None:
         self._packer, self._layers, self._place, self._budget = packer, layers, place, budget
         self._alone = Single(packer.source, layers, place)
 
@@ -154,7 +145,7 @@ class Packed:
         self, texts: Sequence[Tokens], *, n_links: int, with_parity: bool
     ) -> list[list[Figures]]:
         found: list[list[Figures]] = [[] for _ in texts]
-        tolerance = PACKED * tolerance_of(self._packer.source)
+        tolerance = PACKED * self._packer.source.tolerance
 
         def consume(places: Sequence[int], heads: LayerHeads) -> None:
             n_heads = heads.n_heads // len(places)
@@ -203,10 +194,9 @@ def fill(lengths: Sequence[int], budget: int, *, padded: bool = False) -> list[l
     return groups
 
 
-def special_keys(source: Any, tokens: Tokens) -> Any:
+def special_keys(source: Source, tokens: Tokens) -> Any:
     """Return which keys of a text are special tokens: (S,) bool."""
-    side = getattr(source, "keys", None)
-    return np.array((tokens if side is None else side(tokens)).special)
+    return np.array(source.sides(tokens)[1].special)
 
 
 def split_figures(joined: Figures, n_texts: int) -> list[Figures]:

@@ -25,7 +25,7 @@ from attnviz.runs.batch.manifest import make_manifest
 from attnviz.runs.batch.rows import Reading, Row, check_encoding, count_rows, read_rows
 from attnviz.runs.batch.shards import Folder
 from attnviz.runs.batch.tables import choose_format
-from attnviz.runs.opening import open_place
+from attnviz.runs.run import open_place
 
 SHARD_SIZE = 512
 _PATHS = ("weights", "model", "device", "n_tokens", "notify")
@@ -363,10 +363,7 @@ def read_share(text: str | None) -> tuple[int, int]:
 def _source_defaults() -> dict[str, Any]:
     """Return what a source's options are where they are not given, for every caller alike."""
     options = signature(open_place).parameters.values()
-    return {
-        **{option.name: option.default for option in options},
-        **dict.fromkeys(("head", "causal", "window", "scale")),
-    }
+    return {**{option.name: option.default for option in options}, "head": None}
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +26,6 @@ from attnviz.memory import is_exhausted
 from attnviz.npz import npz_bytes
 from attnviz.records import LayerHeads, Tokens, Trace
 from attnviz.rounding import worse
-from attnviz.runs import explain
 from attnviz.runs.batch.forward import Passes, choose_passes
 from attnviz.runs.batch.inputs import read_where
 from attnviz.runs.batch.jobs import Job, Opened, Refused, Result, Work
@@ -38,11 +38,9 @@ from attnviz.runs.batch.tables import (
     texts_columns,
     write_table,
 )
-from attnviz.runs.limits import check_dense_size
-from attnviz.runs.opening import open_place
-from attnviz.runs.request import choose_heads, choose_layers
-from attnviz.runs.what_if import WhatIf
-from attnviz.sources.text.tokenize import cut_text
+from attnviz.runs.explain import gather
+from attnviz.runs.request import choose_heads
+from attnviz.runs.run import open_place
 
 MAX_TOKENS = 8192
 """Longer texts go to errors.jsonl: figures of every head take time with L²."""
@@ -64,18 +62,13 @@ class Worker:
         self.work = work
         self.condition = read_where(work.where)
         given = dict(work.source)
-        layer, head = given.get("layer"), given.pop("head", None)
-        self.what_if = WhatIf.read(
-            *(given.pop(name, None) for name in ("causal", "window", "scale"))
-        )
+        head = given.pop("head", None)
         if head == "mean":
             raise UsageError("--head mean has no row: keep all heads and average the table")
         self.place = open_place(**given)
         self.source = self.place.source
         self.computing = self.place.core_for(0)
         self.layers = self.place.layers
-        if self.place.model is not None and layer is not None:
-            self.layers = choose_layers(layer, self.layers, self.source.info.n_layers)
         self.heads = choose_heads("all" if head is None else head, self.source.info.n_heads)
         self.passes: Passes = choose_passes(self.source, self.layers, self._prepare)
 
@@ -86,7 +79,7 @@ class Worker:
             "kind": info.kind,
             "name": info.name,
             "sha256": info.sha256,
-            "config_sha256": self._config_sha256(),
+            "config_sha256": self.source.config_sha256,
             "tokenizer": info.tokenizer,
             "tokenizer_sha256": info.tokenizer_sha256,
             "n_layers": info.n_layers,
@@ -97,17 +90,10 @@ class Worker:
             "passes": self.passes.name,
         }
 
-    def _config_sha256(self) -> str | None:
-        """Return the hash of a model's config: its weights' hash does not cover it."""
-        if self.place.model is None:
-            return None
-        config = self.place.model.folder_files.folder / "config.json"
-        return hashlib.sha256(config.read_bytes()).hexdigest()
-
     def opened(self) -> Opened:
         """Return what was found, and what the source itself has to say."""
         info = self.source.info
-        return Opened(self.facts(), (*info.notices, *self.what_if.notices(info)))
+        return Opened(self.facts(), (*info.notices, *self.place.what_if.notices(info)))
 
     def run(self, job: Job, announce: Announce = lambda _: None) -> Result:
         """Work a shard off.
@@ -135,7 +121,7 @@ class Worker:
                 continue
             announce((row.number,))
             try:
-                tokens = self._cut(row.text)
+                tokens = self.source.tokenize(row.text)
                 if not self.condition.holds("tokens", len(tokens)):
                     skipped += 1
                     continue
@@ -212,17 +198,10 @@ class Worker:
                 parity = worse(*own, parity or 0.0) if own else parity
         return found, parity
 
-    def _cut(self, text: str) -> Tokens:
-        if self.place.model is not None:
-            return self.place.model.tokenize(text)
-        return cut_text(self.source.tokenize, text, self.place.max_tokens)
-
     def _prepare(self, heads: LayerHeads) -> LayerHeads:
         """Put the user's what-if into a layer, and its arrays where they are computed."""
-        return self._place(self.what_if.apply(heads))
-
-    def _place(self, heads: LayerHeads) -> LayerHeads:
-        if self.computing.core != "torch" or self.place.model is not None:
+        heads = self.place.what_if.apply(heads)
+        if self.computing.core != "torch" or self.source.info.is_model:
             return heads  # a model hands on float32 at least, on its own device
         from attnviz.core.device import choose_device, choose_dtype
         from attnviz.core.placing import place_heads
@@ -230,13 +209,8 @@ class Worker:
         dtype = choose_dtype(self.computing.dtype)
         return place_heads(heads, device=choose_device(self.computing.device), dtype=dtype)
 
-    def _sides(self, tokens: Tokens) -> tuple[Tokens, Tokens]:
-        """Return the tokens along queries and keys: the same but for encoder-decoders."""
-        model = self.place.model
-        return (tokens, tokens) if model is None else (model.queries(tokens), model.keys(tokens))
-
     def _gather(self, row: Row, tokens: Tokens, figures: list[Figures]) -> Measured:
-        queries, keys = self._sides(tokens)
+        queries, keys = self.source.sides(tokens)
         return Measured(
             text_id=row.number,
             input=row.input,
@@ -260,7 +234,8 @@ class Worker:
     ) -> None:
         """Compute every stage of one text densely, for arrays and pictures."""
         try:
-            trace = self._trace(tokens)
+            run = replace(self.place.take(tokens), computing=self.computing)
+            trace = gather(run, self.heads)
             for stage in self.work.keep:
                 values = np.asarray(trace.stages[stage])
                 arrays[f"{stage}/{row.number:07d}"] = _narrow(values, self.work.keep_dtype, stage)
@@ -272,22 +247,6 @@ class Worker:
             errors[row.number] = _error(row, _say(fault))
             for stage in self.work.keep:
                 arrays.pop(f"{stage}/{row.number:07d}", None)
-
-    def _trace(self, tokens: Tokens) -> Trace:
-        queries, keys = self._sides(tokens)
-        n_shown = len(self.layers) * len(self.heads)
-        check_dense_size(len(queries), len(keys), n_shown)
-        found: list[LayerHeads] = []
-        self.source.run(tokens, self.layers, lambda heads: found.append(self._place(heads)))
-        return explain.gather(
-            self.source,
-            queries,
-            found,
-            self.heads,
-            self.computing,
-            key_tokens=None if queries is keys else keys,
-            what_if=self.what_if,
-        )
 
     # -- files ------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from attnviz.errors import InputError, UsageError
-from attnviz.records import LayerHeads, SourceInfo, Tokens
+from attnviz.records import Array, LayerHeads, SourceInfo, Tokens
 from attnviz.rounding import bound
+from attnviz.sources import Source, Verification
 from attnviz.sources.families.attending import split_texts
 from attnviz.sources.families.engine import Engine
 from attnviz.sources.families.proof import Proof
@@ -21,13 +22,13 @@ from attnviz.sources.text.tokenize import clean
 
 
 @dataclass(frozen=True)
-class LightSource:
+class LightSource(Source):
     """A model run by the light engine; see ``opening.open_light``.
 
     Parameters
     ----------
     files
-        What was given; also under ``folder_files``, as other models' sources have it.
+        What was given.
     config
         As read from ``config.json`` or from a GGUF's metadata.
     proof
@@ -56,9 +57,9 @@ class LightSource:
         return tuple(range(self.engine.family.n_layers))
 
     @property
-    def folder_files(self) -> ModelFiles:
-        """The same files: nothing is converted."""
-        return self.files
+    def is_batched(self) -> bool:
+        """Texts share a row."""
+        return True
 
     @cached_property
     def info(self) -> SourceInfo:
@@ -106,14 +107,6 @@ class LightSource:
         self._check(tokens)
         return replace(tokens, notices=(*notices, *tokens.notices)) if notices else tokens
 
-    def queries(self, tokens: Tokens) -> Tokens:
-        """Return the tokens along the query axis: the text's own."""
-        return tokens
-
-    def keys(self, tokens: Tokens) -> Tokens:
-        """Return the tokens along the key axis: the text's own."""
-        return tokens
-
     def run(
         self, tokens: Tokens, layers: Sequence[int], consume: Callable[[LayerHeads], None]
     ) -> None:
@@ -155,10 +148,17 @@ class LightSource:
 
         self.engine.run_packed([tokens.ids for tokens in texts], layers, hand_on)
 
-    @cached_property
-    def packer(self) -> Packer:
+    def packer(self) -> LightPacker:
         """Run texts packed into one row, equal lengths joined: what a batch asks for."""
-        return Packer(self)
+        return LightPacker(self)
+
+    def verify(
+        self, tokens: Tokens, trace_heads: Callable[[LayerHeads], Mapping[str, Array]]
+    ) -> Verification:
+        """Compare with the library's model, layer by layer, see ``families.verifying``."""
+        from attnviz.sources.families.verifying import verify_light
+
+        return verify_light(self, tokens, trace_heads)
 
     def generate(
         self,
@@ -235,7 +235,7 @@ class LightSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Packer:
+class LightPacker:
     """Packed texts of a light source."""
 
     source: LightSource

@@ -8,11 +8,12 @@ import numpy as np
 
 from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, Tokens
+from attnviz.sources import Verification
 from attnviz.sources.families.proof import TOLERANCE
 from attnviz.sources.families.source import LightSource
 from attnviz.sources.families.twin import library_twin
 from attnviz.sources.models.library import require
-from attnviz.sources.models.verify import MAX_TOKENS, Verification
+from attnviz.sources.models.verify import MAX_TOKENS
 
 
 def verify_light(

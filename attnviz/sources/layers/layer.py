@@ -13,7 +13,7 @@ from typing import Protocol
 
 from attnviz.errors import InputError
 from attnviz.records import Array, LayerHeads, MaskRule, SourceInfo, Tokens
-from attnviz.sources import Project
+from attnviz.sources import Project, Source
 
 STRETCH = 1 << 14
 """Tokens projected at once; of a longer text x is not kept."""
@@ -78,15 +78,26 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSource:
-    """A source of exactly one layer: vocabulary, matrices, and the projection of the core."""
+class LayerSource(Source):
+    """A source of exactly one layer: vocabulary, matrices, and the projection of the core.
+
+    Texts of more than ``max_tokens`` are cut.
+    """
 
     info: SourceInfo
     layer: Layer
     vocabulary: Vocabulary
     project: Project
+    max_tokens: int | None = None
+    config_sha256: str | None = None
 
     def tokenize(self, text: str) -> Tokens:
+        """Cut a text with the layer's vocabulary."""
+        from attnviz.sources.text.tokenize import cut_text
+
+        return cut_text(self._cut, text, self.max_tokens)
+
+    def _cut(self, text: str) -> Tokens:
         tokens = self.vocabulary.tokenize(text)
         if not len(tokens):
             raise InputError(f"no tokens in {text[:40]!r}: give a text with at least one word")
@@ -95,6 +106,7 @@ class LayerSource:
     def run(
         self, tokens: Tokens, layers: Sequence[int], consume: Callable[[LayerHeads], None]
     ) -> None:
+        """Project the text; the one layer has no number of its own."""
         for _ in layers:
             consume(self._heads(tokens))
 

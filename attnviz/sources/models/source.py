@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from attnviz.errors import InputError, UsageError
-from attnviz.records import LayerHeads, SourceInfo, Tokens
+from attnviz.records import Array, LayerHeads, SourceInfo, Tokens
 from attnviz.registry import no_such_choice
 from attnviz.rounding import bound
+from attnviz.sources import Source, TextPacker, Verification
 from attnviz.sources.models import cache, planning
 from attnviz.sources.models.capture import steps, tap
 from attnviz.sources.models.capture.interface import NAME, Record, capture
@@ -108,7 +109,7 @@ def open_model(
 
 
 @dataclass(frozen=True)
-class TransformersSource:
+class TransformersSource(Source):
     """A model, its tokenizer, and how its attention is read; see ``open_model``.
 
     Parameters
@@ -136,6 +137,22 @@ class TransformersSource:
     def layers(self) -> tuple[int, ...]:
         """Numbers of the layers that have attention of this kind; not all of a hybrid's do."""
         return tuple(sorted(self.plan.of(self.which)))
+
+    @property
+    def device(self) -> str:
+        """Where the model runs."""
+        return str(self.loaded.device)
+
+    @property
+    def is_batched(self) -> bool:
+        """A model takes several texts at once."""
+        return True
+
+    @property
+    def config_sha256(self) -> str | None:
+        """Hash of ``config.json``."""
+        config = self.folder_files.folder / "config.json"
+        return hashlib.sha256(config.read_bytes()).hexdigest()
 
     @property
     def tolerance(self) -> float:
@@ -214,6 +231,24 @@ class TransformersSource:
     def keys(self, tokens: Tokens) -> Tokens:
         """Return the tokens along the key axis: differ from ``queries`` for cross attention."""
         return tokens if self.which == "cross" else self.queries(tokens)
+
+    def sides(self, tokens: Tokens) -> tuple[Tokens, Tokens]:
+        """Return ``queries`` and ``keys``."""
+        return self.queries(tokens), self.keys(tokens)
+
+    def packer(self) -> TextPacker | None:
+        """Return what runs short texts in one row, where this model's numbers stay the same."""
+        from attnviz.sources.models.capture.packing import open_packer
+
+        return open_packer(self)
+
+    def verify(
+        self, tokens: Tokens, trace_heads: Callable[[LayerHeads], Mapping[str, Array]]
+    ) -> Verification:
+        """Compare with the model loaded anew and run untouched, see ``models.verify``."""
+        from attnviz.sources.models.verify import verify
+
+        return verify(self, tokens, trace_heads)
 
     def run(
         self, tokens: Tokens, layers: Sequence[int], consume: Callable[[LayerHeads], None]

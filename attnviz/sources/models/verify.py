@@ -7,7 +7,6 @@ reader than the one that loaded the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from attnviz.errors import UsageError
 from attnviz.records import Array, LayerHeads, Tokens
 from attnviz.rounding import worse
+from attnviz.sources import Verification
 from attnviz.sources.models.capture.interface import NAME, capture
 from attnviz.sources.models.capture.lazy_bias import lazy_position_bias
 from attnviz.sources.models.loading import load
@@ -31,35 +31,6 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 2048
 """Eager attention holds layers × heads × L × L: longer texts are not verified."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """How far our numbers are from those of the model run untouched.
-
-    Parameters
-    ----------
-    weights
-        Layer → largest difference from the weights that its eager attention reports.
-    hidden
-        Largest difference of the final states from its fused attention, relative to their
-        largest number.
-    tolerance
-        For both; depends on the precision the model runs in.
-    file
-        Largest difference of any parameter that was run from the file's own, read by another
-        reader than the one that loaded it: 0 where the model that was run is the file's.
-    """
-
-    weights: Mapping[int, float]
-    hidden: float
-    tolerance: float
-    file: float = 0.0
-
-    @property
-    def holds(self) -> bool:
-        """True where every difference is within the tolerance (NaN is not)."""
-        return all(d <= self.tolerance for d in (*self.weights.values(), self.hidden, self.file))
 
 
 def verify(

@@ -17,12 +17,14 @@ import attnviz
 from attnviz.core import reference
 from attnviz.errors import ResourceError, UsageError
 from attnviz.masks import visible_block
-from attnviz.records import LayerHeads, MaskRule, RunInfo, Tokens
+from attnviz.records import LayerHeads, MaskRule, Tokens
 from attnviz.render.page import numbers as stored
 from attnviz.render.page.build import build_page, bundle
 from attnviz.render.page.encode import encode, stack_of
 from attnviz.render.page.rules import describe_bias, describe_mask, expand_bias
 from attnviz.runs import page as gathering
+from attnviz.runs.run import Place
+from attnviz.sources import Source
 
 
 def unpack(data, name, kind):
@@ -165,7 +167,7 @@ def test_a_dense_odd_mask_counts_towards_the_budget():
         encode(stack, budget_mb=budget_mb)
 
 
-class FakeSource:
+class FakeSource(Source):
     """Four query heads on two key/value heads, three layers; counts what is alive."""
 
     info = make_info(3, 4, 2, 8, 8)
@@ -179,18 +181,15 @@ class FakeSource:
 
 
 def test_chosen_heads_keep_their_key_value_head():
-    tokens = FakeSource().tokenize("a b c")
     stack = gathering.gather_stack(
-        FakeSource(), tokens, (0, 2), (1, 2, 3), run=RunInfo("0", "cpu", "float32", "none")
+        Place(FakeSource(), (0, 2), "cpu", "float64").send("a b c"), (1, 2, 3)
     )
     assert [h.layer for h in stack.layers] == [0, 2]
     assert stack.kv_heads == (0, 1)
     assert stack.kv_index == (0, 1, 1)
     whole = make_layer(3, n_heads=4, n_kv_heads=2, seed=2)
     np.testing.assert_array_equal(stack.layers[1].q, whole.q[1:])
-    only = gathering.gather_stack(
-        FakeSource(), tokens, (1,), (3,), run=RunInfo("0", "cpu", "float32", "none")
-    )
+    only = gathering.gather_stack(Place(FakeSource(), (1,), "cpu", "float64").send("a b c"), (3,))
     assert only.kv_heads == (1,)
     assert only.kv_index == (0,)
     np.testing.assert_array_equal(
@@ -245,9 +244,8 @@ def test_the_sink_of_a_trace_is_found_again():
         def run(self, tokens, layers, consume):
             consume(layer)
 
-    source = One()
-    tokens = source.tokenize("a b c d e f")
-    trace = explain.gather(source, tokens, [layer], (0, 1), explain.choose_core())
+    run = Place(One(), (0,), "cpu", "float64").send("a b c d e f")
+    trace = explain.gather(run, (0, 1))
     again = reference.trace_heads(stack_of(trace).layers[0])
     np.testing.assert_allclose(again["weights"], trace.stages["weights"][0], atol=1e-12)
 

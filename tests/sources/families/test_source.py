@@ -161,7 +161,7 @@ def test_texts_in_one_row_are_those_alone(folder: Path) -> None:
         for t, place in enumerate(places):
             joined[place].append(heads.q[t * n : (t + 1) * n])
 
-    source.packer.run(texts, source.layers, consume)
+    source.packer().run(texts, source.layers, consume)
     for i, own in enumerate(alone):
         for layer, heads in enumerate(own):
             for name in ("q", "k", "v", "own_output"):

@@ -11,7 +11,7 @@ import pytest
 from attnviz.core import reference
 from attnviz.errors import InputError
 from attnviz.records import LayerHeads
-from attnviz.runs.explain import open_source
+from attnviz.runs.run import open_source
 from attnviz.sources.layers import layer as layers
 from attnviz.sources.text import long_text
 from attnviz.sources.text.labels import tokens_of
