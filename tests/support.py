@@ -7,6 +7,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 SENTENCE = "A cute teddy bear is reading"
 HOSTILE = (
@@ -26,6 +29,17 @@ BRINGS = {
     "bash is not": "sudo apt-get install bash", "make is not": "sudo apt-get install make",
 }  # fmt: skip
 """What a reason for skipping has in it, and the command that brings what is missing."""
+
+
+def rounding_of(scores: Any) -> float:
+    """Return how far rounding alone may move a weight or an output of size 1, on any processor.
+
+    A float32 score of size s carries a few roundings of s · 2⁻²³ (the projections, q·k, the scale),
+    summed in another order by every kernel; the softmax hands its error on to the weights. Hidden
+    scores, which are −∞ or the smallest number there is, say nothing.
+    """
+    sizes = np.abs(np.asarray(scores, np.float64))
+    return float(8 * 2.0**-23 * (1 + sizes[sizes < 1e6].max(initial=0.0)))
 
 
 def how_to_test(reason: str) -> str:

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra 'models'")
 
+from support import rounding_of
+
 from attnviz.core import attend, reference
 from attnviz.core.measures.choose import choose_head
 from attnviz.errors import InputError, UsageError
@@ -81,11 +83,11 @@ def test_the_strongest_heads_are_the_known_ones(model):
     words = [label.strip("␣") for label in tokens.labels]
     teddy, bear = words.index("teddy"), words.index("bear")
     if name == "minilm":
-        assert found[0, 4, teddy, bear] == pytest.approx(0.928227, abs=1e-6)
+        assert found[0, 4, teddy, bear] == pytest.approx(0.928227, abs=5e-6)
         best = choose_head(found, tokens.special, teddy)[0]
         assert (best.layer, best.head, best.key) == (0, 4, bear)
     else:
-        assert found[4, 2, bear, teddy] == pytest.approx(0.933808, abs=1e-6)
+        assert found[4, 2, bear, teddy] == pytest.approx(0.933808, abs=5e-6)
         assert (found[:, :, teddy, bear] == 0).all()
         best = choose_head(found, tokens.special, bear)[0]
         assert (best.layer, best.head, best.key) == (4, 2, teddy)
@@ -94,8 +96,9 @@ def test_the_strongest_heads_are_the_known_ones(model):
 def test_parity_with_the_model_that_is_running(model):
     _, source = model
     for heads in run(source, SENTENCE):
-        ours = reference.trace_heads(heads)["output"]
-        assert np.abs(np.asarray(heads.own_output) - ours).max() <= 2e-6
+        ours, own = reference.trace_heads(heads), np.asarray(heads.own_output)
+        allowed = rounding_of(ours["masked"]) * max(1.0, np.abs(own).max())
+        assert np.abs(own - ours["output"]).max() <= allowed
 
 
 def test_P1_verification_against_the_model_left_untouched(model):
