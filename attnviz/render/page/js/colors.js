@@ -3,6 +3,8 @@
 
 import { state } from "./state.js";
 
+const LOG_FLOOR = 1e-4; // where a logarithmic ramp begins; all below has the colour of 0
+
 const RAMPS = {
   light: {
     weights: [[250, 250, 247], [214, 230, 232], [150, 193, 205], [77, 140, 168], [28, 87, 122], [8, 38, 68]],
@@ -39,9 +41,18 @@ export function rampColor(name, share) {
   return anchors[low].map((from, i) => Math.round(from + (anchors[low + 1][i] - from) * rest));
 }
 
-/** A weight's place on its ramp: as it is, against the largest, or by its square root. */
+/** A weight's place on its ramp: as it is, against the largest, by its square root or its logarithm. */
 export function weightPlace(weight, top) {
-  return state.scaling === "root" ? Math.sqrt(weight) : weight / top;
+  const share = weight / top;
+  if (state.scaling === "log") {
+    return share > LOG_FLOOR ? 1 - Math.log(share) / Math.log(LOG_FLOOR) : 0;
+  }
+  return state.scaling === "root" ? Math.sqrt(share) : share;
+}
+
+/** Where the colour bar has its ticks: the shares that stand at these places of the ramp. */
+export function tickShares() {
+  return { log: [1e-4, 1e-3, 1e-2, 0.1, 1], root: [0, 0.04, 0.16, 0.36, 0.64, 1] }[state.scaling] ?? [0, 0.25, 0.5, 0.75, 1];
 }
 
 /** A ramp of 256 colours, for pictures. */

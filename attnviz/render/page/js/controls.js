@@ -1,18 +1,24 @@
 // Choosing: layer, head, view, stage, colours, light or dark; and the address that remembers it.
 
-import { css, rampColor, weightPlace } from "./colors.js";
+import { css, rampColor, tickShares, weightPlace } from "./colors.js";
 import { brief, byId, el } from "./dom.js";
-import { scaleOf } from "./stages.js";
-import { attended, choose, headName, page, state } from "./state.js";
+import { hides, scaleOf, stageNames } from "./stages.js";
+import { attended, choose, headName, page, state, whatIf } from "./state.js";
 
-const VIEWS = ["heatmap", "links", "grid"];
+const VIEWS = ["heatmap", "links", "grid", "pair"];
+const WEIGHTS_OF_ALL = { ramp: "weights", low: 0, high: 1, place: (share) => weightPlace(share, 1) };
 
 /** Fill the choices and connect them. */
 export function setUpControls() {
   setUpSelect("layer", page.header.layers.map((layer) => `${layer.layer}`));
   setUpSelect("head", page.header.heads.map((head) => `${head}`));
   setUpTabs();
+  byId("stage").append(...stageNames().filter(({ can }) => can).map(({ id, name }) => el("option", { value: id }, name)));
   byId("stage").addEventListener("change", (event) => choose({ stage: event.target.value }));
+  byId("other").append(...page.header.heads.map((head, index) => el("option", { value: index }, `H${head}`)));
+  byId("other").addEventListener("change", (event) => choose({ other: Number(event.target.value) }));
+  byId("no-sinks").addEventListener("change", (event) => choose({ sinks: !event.target.checked }));
+  setUpKeys();
   byId("scaling").addEventListener("change", (event) => choose({ scaling: event.target.value }));
   setUpTheme();
 }
@@ -28,6 +34,27 @@ function setUpSelect(name, labels) {
     });
   }
   byId(`${name}-field`).hidden = labels.length === 1;
+}
+
+/** [ and ] step through heads, { and } through layers, / goes to the search, ? to the explanation. */
+function setUpKeys() {
+  document.addEventListener("keydown", (event) => {
+    const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+    if (isTyping || event.ctrlKey || event.metaKey || event.altKey || byId("tour").open) {
+      return;
+    }
+    const button = { "[": "head-before", "]": "head-after", "{": "layer-before", "}": "layer-after" }[event.key];
+    if (button) {
+      byId(button).click();
+    } else if (event.key === "/") {
+      event.preventDefault();
+      byId("find").focus();
+    } else if (event.key === "?") {
+      byId("howto").open = true;
+      byId("howto").querySelector("summary").focus();
+    }
+  });
+  window.addEventListener("hashchange", () => choose({ ...recall(), hover: null }));
 }
 
 function setUpTabs() {
@@ -46,11 +73,22 @@ function setUpTabs() {
   });
 }
 
+let isThemeChosen = false; // by the reader, not by the system
+
 function setUpTheme() {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   state.theme = dark.matches ? "dark" : "light";
   dark.addEventListener("change", () => choose({ theme: dark.matches ? "dark" : "light" }));
-  byId("theme").addEventListener("click", () => choose({ theme: state.theme === "dark" ? "light" : "dark" }));
+  byId("theme").addEventListener("click", () => {
+    isThemeChosen = true;
+    choose({ theme: state.theme === "dark" ? "light" : "dark" });
+  });
+  let before = null; // paper is white: print in light colours, then go back
+  window.addEventListener("beforeprint", () => {
+    before = state.theme;
+    choose({ theme: "light" });
+  });
+  window.addEventListener("afterprint", () => choose({ theme: before ?? state.theme }));
 }
 
 /** Show what is chosen in every control. */
@@ -73,12 +111,16 @@ export function drawControls(changed = null) {
   }
   byId("stage").value = state.stage;
   byId("stage-field").hidden = state.view !== "heatmap";
+  byId("stage").querySelector('[value="change"]').hidden = whatIf() === null && state.stage !== "change";
+  byId("other").hidden = state.stage !== "versus";
+  byId("other").value = String(state.other);
+  byId("no-sinks").checked = !state.sinks;
   byId("zoom-field").hidden = state.view !== "heatmap" || Math.max(page.queries.length, page.keys.length) <= 12;
   byId("scaling").value = state.scaling;
-  byId("scaling-field").hidden = state.view === "heatmap" && state.stage !== "weights";
+  byId("scaling-field").hidden = state.view === "heatmap" && scaleOf(state.stage, attended()).low !== 0;
   byId("legend").hidden = state.view === "links";
   drawColorBar();
-  if (changed === null || ["layer", "head", "query", "key", "view"].some((name) => changed.has(name))) {
+  if (changed === null || [...changed].some((name) => name !== "hover")) {
     remember();
   }
 }
@@ -87,24 +129,48 @@ function drawColorBar() {
   if (state.view === "links") {
     return;
   }
-  const isGrid = state.view === "grid";
-  const scale = isGrid ? { ramp: "weights", low: 0, high: 1, place: (share) => weightPlace(share, 1) } : scaleOf(state.stage, attended());
-  const stops = Array.from({ length: 11 }, (_, n) => css(rampColor(scale.ramp, scale.place(scale.low + (n / 10) * (scale.high - scale.low)))));
+  const isOfAll = state.view !== "heatmap";
+  const scale = isOfAll ? WEIGHTS_OF_ALL : scaleOf(state.stage, attended());
+  // the bar shows the ramp as it is; where values stand on it is said by its ticks
+  const stops = Array.from({ length: 11 }, (_, n) => css(rampColor(scale.ramp, n / 10)));
   byId("ramp").style.background = `linear-gradient(to right, ${stops.join(", ")})`;
   byId("ramp-low").textContent = scale.low === 0 ? "0" : brief(scale.low, 1);
-  byId("ramp-high").textContent = isGrid && state.scaling === "largest" ? "each head's largest" : scale.high === 1 ? "1" : brief(scale.high, scale.low === 0 ? 3 : 1);
-  byId("hidden-key").hidden = isGrid || (state.stage !== "weights" && state.stage !== "masked") || !hidesAny();
+  byId("ramp-high").textContent = isOfAll && state.scaling === "largest" ? "each head's largest" : scale.high === 1 ? "1" : brief(scale.high, scale.low === 0 ? 3 : 1);
+  const shares = scale.low === 0 ? tickShares() : [0.5];
+  byId("ticks").replaceChildren(...shares.map((share) => {
+    const tick = el("i", { title: brief(share * scale.high, 4) });
+    tick.style.left = `${100 * (scale.low === 0 ? scale.place(share * scale.high) : share)}%`;
+    const isEnd = share === 0 || share === 1;
+    tick.append(isEnd || scale.low !== 0 || (isOfAll && state.scaling === "largest") ? "" : shortNumber(share * scale.high));
+    return tick;
+  }));
+  byId("hidden-key").hidden = isOfAll || !hides(state.stage) || !(hidesAny() || !state.sinks);
+  byId("hidden-word").textContent = state.sinks ? "masked" : hidesAny() ? "masked or left out" : "left out";
+}
+
+function shortNumber(value) {
+  return value >= 0.01 ? String(Number(value.toPrecision(2))) : value.toExponential(0).replace("e-", "e−");
 }
 
 function hidesAny() {
   const { mask } = page.header.layers[state.layer];
-  return mask.causal || mask.before !== null || mask.chunk !== null || mask.n_maps > 0;
+  return mask.causal || mask.before !== null || mask.chunk !== null || mask.n_maps > 0 || whatIf() !== null;
 }
+
+/** What the address holds besides the cell, where it is other than when the page opens. */
+const KEPT = {
+  stage: String, scaling: String, theme: String, side: String, hidden: String,
+  other: Number, temperature: Number, window: Number,
+  causal: (text) => text === "true", sinks: (text) => text === "true",
+};
+const PLAIN = Object.fromEntries(Object.keys(KEPT).map((name) => [name, state[name]]));
 
 /** Keep the choice in the address, so that a link opens where it was copied. */
 function remember() {
+  const more = Object.keys(KEPT).filter((name) => state[name] !== PLAIN[name] && !(name === "theme" && !isThemeChosen))
+    .map((name) => `;${name}=${state[name]}`);
   try {
-    history.replaceState(null, "", `#${headName()}.q${state.query}.k${state.key}.${state.view}`);
+    history.replaceState(null, "", `#${headName()}.q${state.query}.k${state.key}.${state.view}${more.join("")}`);
   } catch {
     // a sandboxed frame has no address of its own
   }
@@ -112,7 +178,8 @@ function remember() {
 
 /** Read the address back; what it names and the page does not have is ignored. */
 export function recall() {
-  const found = /^#L(\d+)\.H(\d+)\.q(\d+)\.k(\d+)\.(\w+)$/.exec(window.location.hash);
+  const [, cell = "", more = ""] = /^([^;]*);?(.*)$/.exec(decodeURI(window.location.hash));
+  const found = /^#L(\d+)\.H(\d+)\.q(\d+)\.k(\d+)\.(\w+)$/.exec(cell);
   if (!found) {
     return {};
   }
@@ -124,5 +191,31 @@ export function recall() {
     key: key < page.keys.length ? key : -1,
     view: VIEWS.includes(found[5]) ? found[5] : -1,
   };
-  return Object.fromEntries(Object.entries(wanted).filter(([, value]) => value !== -1));
+  const known = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value !== -1));
+  return { ...known, ...PLAIN, theme: state.theme, ...recallMore(more) };
+}
+
+function recallMore(text) {
+  const allowed = {
+    stage: (value) => stageNames().some(({ id, can }) => can && id === value),
+    scaling: (value) => ["fixed", "largest", "root", "log"].includes(value),
+    theme: (value) => ["light", "dark"].includes(value),
+    side: (value) => ["looks", "seen"].includes(value),
+    hidden: (value) => value.split(",").every((key) => /^\d+$/.test(key) && Number(key) < page.keys.length),
+    other: (value) => Number.isInteger(value) && value >= 0 && value < page.header.heads.length,
+    temperature: (value) => value >= 0.01 && value <= 100,
+    window: (value) => Number.isInteger(value) && value >= 0,
+  };
+  const found = {};
+  for (const part of text.split(";")) {
+    const [name, value = ""] = part.split("=");
+    if (Object.hasOwn(KEPT, name)) {
+      const read = KEPT[name](value);
+      if (!allowed[name] || allowed[name](read)) {
+        found[name] = read;
+      }
+    }
+  }
+  isThemeChosen ||= "theme" in found;
+  return found;
 }

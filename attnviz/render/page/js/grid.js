@@ -2,80 +2,67 @@
 
 import { inks, rampTable, weightPlace } from "./colors.js";
 import { byId, canvasFont, percent, sizeCanvas, soon } from "./dom.js";
-import { attendRow, isVisible, poolByMax } from "./maths.js";
-import { choose, headName, page, state } from "./state.js";
+import { allHeads, drawChosen, drawEdges, setUpHeadMap } from "./headmap.js";
+import { attendRow, isVisible, patternShares, poolByMax } from "./maths.js";
+import { headName, numbersFor, page, sinkKeys, state, whatIf } from "./state.js";
 
 const THUMB = 64;
-const SLICE_MS = 12;
+const SLICE_MS = 24; // a frame and a half: the page answers between two slices
+const PATTERNS = ["previous", "first", "self", "induction", "special"];
 
 const thumbs = new Map(); // "layer.head" → pooled weights and the strongest cell
 let frame = null;
 let job = null; // the head that is being computed, row by row
 let isWaiting = false;
+let thumbsRule = "";
+let sortedBy = "";
+let pointed = null; // the head that is described
 
-/** Set up the canvas: click, hover and arrow keys choose a head. */
+/** Set up the canvas and the choice of its order. */
 export function setUpGrid() {
-  const canvas = byId("grid");
-  canvas.addEventListener("pointermove", (event) => readOut(headAt(event)));
-  canvas.addEventListener("pointerleave", () => readOut(null));
-  canvas.addEventListener("click", (event) => {
-    const found = headAt(event);
-    if (found) {
-      choose({ ...found, hover: null });
-    }
+  setUpHeadMap(byId("grid"), () => frame, (place) => {
+    pointed = place;
+    readOut();
   });
-  canvas.addEventListener("dblclick", (event) => {
-    const found = headAt(event);
-    if (found) {
-      choose({ ...found, view: "heatmap" });
-      byId("heatmap").focus();
-    }
-  });
-  canvas.addEventListener("keydown", (event) => {
-    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-    if (event.key === "Enter") {
-      choose({ view: "heatmap" });
-      byId("heatmap").focus();
-    } else if (step && !event.ctrlKey && !event.metaKey && !event.altKey) {
-      event.preventDefault();
-      const { layers, heads } = page.header;
-      choose({
-        layer: Math.max(0, Math.min(layers.length - 1, state.layer + step[0])),
-        head: Math.max(0, Math.min(heads.length - 1, state.head + step[1])),
-        hover: null,
-      });
-      readOut(state);
-    }
+  byId("grid-sort").addEventListener("change", (event) => {
+    sortedBy = event.target.value;
+    soon("grid", drawGrid);
   });
 }
 
-function headAt(event) {
-  const bounds = byId("grid").getBoundingClientRect();
-  const head = Math.floor((event.clientX - bounds.left - frame.left) / frame.pitch);
-  const layer = Math.floor((event.clientY - bounds.top - frame.top) / frame.pitch);
-  const { layers, heads } = page.header;
-  return head >= 0 && layer >= 0 && head < heads.length && layer < layers.length ? { layer, head } : null;
-}
-
-function readOut(place) {
+/** Describe the head under the pointer, or that the keys chose, until another is looked at. */
+function readOut() {
   const note = byId("grid-note");
-  const thumb = place && thumbs.get(`${place.layer}.${place.head}`);
+  const thumb = pointed && thumbs.get(`${pointed.layer}.${pointed.head}`);
   if (!thumb) {
-    note.textContent = place ? headName(place.layer, place.head) : progress();
+    note.textContent = pointed ? headName(pointed.layer, pointed.head) : progress();
     return;
   }
   const query = page.queries[thumb.query];
   const key = page.keys[thumb.key];
-  note.textContent = `${headName(place.layer, place.head)}: strongest link ${percent(thumb.top, 1)}, ` +
-    `from ${query.index} to ${key.index}; mean of each query's strongest ${percent(thumb.meanTop, 1)}`;
+  const habits = PATTERNS.filter((name) => thumb.shares[name] >= 0.2).map((name) => `${name} ${percent(thumb.shares[name], 0)}`);
+  note.textContent = `${headName(pointed.layer, pointed.head)}: strongest link ${percent(thumb.top, 1)}, ` +
+    `from ${query.index} to ${key.index}${habits.length ? `; on average ${habits.join(", ")}` : ""}`;
 }
 
 function progress() {
-  const { layers, heads } = page.header;
-  const all = layers.length * heads.length;
+  const all = allHeads().length;
   return thumbs.size < all
     ? `${thumbs.size} of ${all} heads computed`
     : `${all} ${all === 1 ? "head" : "heads"}; click one to choose it, double-click to open it as a heatmap`;
+}
+
+/** The heads in the order that is asked for; those not computed yet come last. */
+function ordered() {
+  const places = allHeads();
+  if (!sortedBy) {
+    return places;
+  }
+  const sizeOf = ({ layer, head }) => {
+    const thumb = thumbs.get(`${layer}.${head}`);
+    return thumb ? (sortedBy === "top" ? thumb.top : thumb.shares[sortedBy]) : -1;
+  };
+  return places.map((place, n) => ({ ...place, n, size: sizeOf(place) })).sort((a, b) => b.size - a.size || a.n - b.n);
 }
 
 /** Draw what is computed, and go on computing while the grid is looked at. */
@@ -85,43 +72,42 @@ export function drawGrid() {
   if (state.view !== "grid" || !room) {
     return;
   }
+  forgetOthers();
   const { layers, heads } = page.header;
-  const left = 34;
-  const top = 22;
-  const pitch = Math.max(18, Math.min(96, Math.floor((room - left - 2) / heads.length)));
-  frame = { left, top, pitch };
-  const context = sizeCanvas(canvas, left + pitch * heads.length + 2, top + pitch * layers.length + 2);
-  const colors = inks();
-  context.font = canvasFont(11);
-  context.textBaseline = "middle";
-  const nth = Math.max(1, Math.ceil(24 / pitch));
-  heads.forEach((number, n) => {
-    if (n % nth === 0) {
-      context.fillStyle = n === state.head ? colors.ink : colors.muted;
-      context.textAlign = "center";
-      context.fillText(`H${number}`, left + (n + 0.5) * pitch, top / 2);
-    }
-  });
-  layers.forEach((layer, n) => {
-    context.fillStyle = n === state.layer ? colors.ink : colors.muted;
-    context.textAlign = "right";
-    context.fillText(`L${layer.layer}`, left - 6, top + (n + 0.5) * pitch);
-    heads.forEach((_, head) => drawThumb(context, n, head));
-  });
-  context.strokeStyle = colors.mark;
-  context.lineWidth = 2;
-  context.strokeRect(left + state.head * pitch + 0.5, top + state.layer * pitch + 0.5, pitch - 1, pitch - 1);
+  const left = sortedBy ? 2 : 34;
+  const top = sortedBy ? 2 : 22;
+  const pitch = sortedBy ? 96 : Math.max(18, Math.min(96, Math.floor((room - left - 2) / heads.length)));
+  const columns = sortedBy ? Math.max(1, Math.floor((room - 4) / pitch)) : heads.length;
+  const places = ordered();
+  frame = { left, top, pitch, columns, places };
+  const rows = sortedBy ? Math.ceil(places.length / columns) : layers.length;
+  const context = sizeCanvas(canvas, left + pitch * columns + 2, top + pitch * rows + 2);
+  if (!sortedBy) {
+    drawEdges(context, frame);
+  }
+  places.forEach((place, n) => drawThumb(context, place, n));
+  drawChosen(context, frame);
   canvas.dataset.pitch = pitch;
   canvas.dataset.done = thumbs.size;
-  readOut(null);
+  readOut();
   goOn();
 }
 
-function drawThumb(context, layer, head) {
-  const { left, top, pitch } = frame;
+/** Thumbnails are of one rule: a what-if makes them anew. */
+function forgetOthers() {
+  const rule = `${JSON.stringify(whatIf())} ${state.sinks}`;
+  if (rule !== thumbsRule) {
+    thumbsRule = rule;
+    thumbs.clear();
+    job = null;
+  }
+}
+
+function drawThumb(context, { layer, head }, n) {
+  const { left, top, pitch, columns } = frame;
   const gap = pitch > 30 ? 3 : 1;
-  const x = left + head * pitch + gap;
-  const y = top + layer * pitch + gap;
+  const x = left + (n % columns) * pitch + gap;
+  const y = top + Math.floor(n / columns) * pitch + gap;
   const size = pitch - 2 * gap;
   const thumb = thumbs.get(`${layer}.${head}`);
   if (!thumb) {
@@ -137,6 +123,25 @@ function drawThumb(context, layer, head) {
   }
   context.imageSmoothingEnabled = thumb.wide > size;
   context.drawImage(thumb.canvas, x, y, size, size);
+  const badge = badgeOf(thumb);
+  if (sortedBy || (badge && pitch >= 40)) {
+    const words = sortedBy ? headName(layer, head) : badge;
+    const color = inks();
+    context.font = canvasFont(10, 600);
+    context.textAlign = "left";
+    context.textBaseline = "bottom";
+    const wide = context.measureText(words).width + 6;
+    context.fillStyle = color.surface;
+    context.fillRect(x, y + size - 13, wide, 13);
+    context.fillStyle = color.ink;
+    context.fillText(words, x + 3, y + size - 1);
+  }
+}
+
+/** What a head mostly does, in a word, where it does it with more than two fifths of its weight. */
+function badgeOf({ shares }) {
+  const name = PATTERNS.reduce((best, each) => (shares[each] > shares[best] ? each : best));
+  return shares[name] >= 0.4 ? { previous: "prev", induction: "ind", special: "sink" }[name] ?? name : "";
 }
 
 function paint(thumb) {
@@ -159,10 +164,11 @@ function paint(thumb) {
 }
 
 function goOn() {
-  const { layers, heads } = page.header;
-  if (!isWaiting && thumbs.size < layers.length * heads.length) {
+  if (!isWaiting && thumbs.size < allHeads().length) {
     isWaiting = true;
-    setTimeout(work, 0);
+    const channel = new MessageChannel(); // unlike a timer, it does not wait 4 ms between two slices
+    channel.port1.onmessage = work;
+    channel.port2.postMessage(null);
   }
 }
 
@@ -186,49 +192,62 @@ function work() {
   goOn();
 }
 
+/** The next head to compute: those in sight first, in the order they stand. */
 function nextJob() {
-  const { layers, heads } = page.header;
-  for (let layer = 0; layer < layers.length; layer++) {
-    for (let head = 0; head < heads.length; head++) {
-      if (!thumbs.has(`${layer}.${head}`)) {
-        const numbers = page.numbers.head(layer, head);
-        const cells = numbers.nQueries * numbers.nKeys;
-        return {
-          layer, head, numbers, row: 0, sumOfTops: 0, top: 0, query: 0, key: 0,
-          scores: new Float64Array(numbers.nKeys), weights: new Float64Array(numbers.nKeys),
-          kept: new Float32Array(cells),
-        };
-      }
-    }
+  const bounds = byId("grid").getBoundingClientRect();
+  const inSight = Math.max(0, Math.floor((-bounds.top - frame.top) / frame.pitch)) * frame.columns;
+  const open = ({ layer, head }) => !thumbs.has(`${layer}.${head}`);
+  const place = frame.places.slice(inSight).find(open) ?? frame.places.find(open);
+  if (!place) {
+    return null;
   }
-  return null;
+  const numbers = numbersFor(place.layer, place.head);
+  return {
+    ...place, numbers, row: 0, top: 0, query: 0, key: 0,
+    scores: new Float64Array(numbers.nKeys), weights: new Float64Array(numbers.nKeys),
+    kept: new Float32Array(numbers.nQueries * numbers.nKeys), left: state.sinks ? [] : sinkKeys(),
+  };
 }
 
 /** Compute one row; when it was the last, keep the thumbnail. Returns true then. */
 function computeRow(task) {
-  const { numbers, row } = task;
-  attendRow(numbers, row, task.scores, task.weights, 0);
+  const { numbers, row, weights } = task;
+  const { nKeys } = numbers;
+  attendRow(numbers, row, task.scores, weights, 0);
+  rescale(weights, task.left);
   let best = 0;
-  for (let j = 0; j < numbers.nKeys; j++) {
-    best = task.weights[j] > task.weights[best] ? j : best;
-    task.kept[row * numbers.nKeys + j] = isVisible(numbers, row, j) ? task.weights[j] : NaN;
+  for (let j = 0; j < nKeys; j++) {
+    best = weights[j] > weights[best] ? j : best;
+    task.kept[row * nKeys + j] = weights[j] > 0 || isVisible(numbers, row, j) ? weights[j] : NaN;
   }
-  task.sumOfTops += task.weights[best];
-  if (task.weights[best] > task.top) {
-    Object.assign(task, { top: task.weights[best], query: row, key: best });
+  if (weights[best] > task.top) {
+    Object.assign(task, { top: weights[best], query: row, key: best });
   }
   task.row += 1;
   if (task.row < numbers.nQueries) {
     return false;
   }
   const high = Math.min(THUMB, numbers.nQueries);
-  const wide = Math.min(THUMB, numbers.nKeys);
-  const box = { row: 0, column: 0, rows: numbers.nQueries, columns: numbers.nKeys };
+  const wide = Math.min(THUMB, nKeys);
+  const box = { row: 0, column: 0, rows: numbers.nQueries, columns: nKeys };
   thumbs.set(`${task.layer}.${task.head}`, {
     high, wide, top: task.top, query: task.query, key: task.key,
-    meanTop: task.sumOfTops / numbers.nQueries,
-    pooled: poolByMax(task.kept, numbers.nQueries, numbers.nKeys, box, high, wide),
+    shares: patternShares(task.kept, page.queries, page.keys, page.sameTokens),
+    pooled: poolByMax(task.kept, numbers.nQueries, nKeys, box, high, wide),
   });
   job = null;
   return true;
+}
+
+function rescale(weights, left) {
+  if (!left.length) {
+    return;
+  }
+  for (const key of left) {
+    weights[key] = 0;
+  }
+  const sum = weights.reduce((a, b) => a + b, 0) || 1;
+  weights.forEach((weight, j) => {
+    weights[j] = weight / sum;
+  });
 }

@@ -3,13 +3,16 @@
 import { css, inkOn, inks, rampColor, rampTable } from "./colors.js";
 import { brief, byId, canvasFont, fitLabel, sizeCanvas, soon } from "./dom.js";
 import { isVisible, poolByMax } from "./maths.js";
-import { scaleOf, stageValues } from "./stages.js";
-import { attended, choose, page, shownCell, state } from "./state.js";
+import { hides, scaleOf, stageValues } from "./stages.js";
+import { attended, choose, page, shownCell, state, whatIf } from "./state.js";
 
 const MAX_CELL = 92;
 const MIN_SPAN = 6;
 const NUMBERS_FROM = 38;
 const LABELS_FROM = 11;
+const MIN_CELL = 1;
+const LONGEST_NAME = 220; // pixels; a name of a hundred letters is cut
+const LEGEND_HIGH = 64; // what stands below the picture, and its frame
 
 let span = 0; // tokens shown along the longer axis; 0 shows all
 let corner = { row: 0, column: 0 };
@@ -173,25 +176,33 @@ export function drawHeatmap() {
   canvas.dataset.column = box.column;
 }
 
+/** Whole key names above whole cells; where the window is high enough, all of it without scrolling. */
 function measure(canvas, room, box) {
   const context = canvas.getContext("2d");
-  context.font = canvasFont(12);
-  const isNarrow = room < 480;
+  context.font = canvasFont(12, 650); // as bold as a chosen name
   const widest = (tokens, from, n) =>
     tokens.slice(from, from + n).reduce((w, t) => Math.max(w, context.measureText(t.shown).width), 0);
-  const most = isNarrow ? 76 : 120;
-  const left = Math.ceil(Math.min(most, widest(page.queries, box.row, box.rows) + 10));
+  const left = Math.ceil(Math.min(Math.max(76, room * 0.28), 160, widest(page.queries, box.row, box.rows) + 10));
   const keysWide = widest(page.keys, box.column, box.columns);
-  const high = Math.max(240, Math.min(window.innerHeight * 0.86, 900));
+  const top = (isFlat) => (isFlat ? 24 : Math.ceil(Math.min(LONGEST_NAME, keysWide + 10)));
   const fit = Math.min((room - left - 2) / box.columns, MAX_CELL);
-  const isFlat = keysWide + 8 <= fit;
-  const top = isFlat ? 24 : Math.ceil(Math.min(isNarrow ? 70 : 104, keysWide + 10));
-  let cell = isNarrow ? fit : Math.min(fit, Math.max((high - top) / box.rows, 1));
+  const cellUnder = (above) => whole(Math.min(fit, Math.max((roomBelow(canvas) - above) / box.rows, MIN_CELL)));
+  const isFlat = keysWide + 8 <= cellUnder(top(true));
+  return { box, left, top: top(isFlat), cell: cellUnder(top(isFlat)), isFlat };
+}
+
+/** Cells of whole device pixels, so that their edges are sharp. */
+function whole(cell) {
   const ratio = window.devicePixelRatio || 1;
-  if (cell * ratio >= 3) {
-    cell = Math.floor(cell * ratio) / ratio;
-  }
-  return { box, left, top, cell, isFlat };
+  return cell * ratio >= 3 ? Math.floor(cell * ratio) / ratio : cell;
+}
+
+/** How high the picture may be: what the window leaves below the canvas, or nearly all of it. */
+function roomBelow(canvas) {
+  const above = canvas.getBoundingClientRect().top + window.scrollY;
+  const left = window.innerHeight - above - LEGEND_HIGH;
+  const isNarrow = window.innerWidth < 480; // a phone scrolls down: cells as wide as they can be
+  return isNarrow ? Infinity : left >= 260 ? left : Math.max(240, Math.min(window.innerHeight * 0.86, 900));
 }
 
 function drawCells(context, found, values, scale) {
@@ -199,8 +210,8 @@ function drawCells(context, found, values, scale) {
   const ratio = window.devicePixelRatio || 1;
   const wide = Math.min(box.columns, Math.ceil(box.columns * cell * ratio));
   const high = Math.min(box.rows, Math.ceil(box.rows * cell * ratio));
-  const name = [state.layer, state.head, state.stage, state.scaling, state.theme, wide, high,
-    box.row, box.column, box.rows, box.columns].join();
+  const name = [state.layer, state.head, state.stage, state.other, JSON.stringify(whatIf()), state.sinks,
+    state.scaling, state.theme, wide, high, box.row, box.column, box.rows, box.columns].join();
   if (picture.key !== name) {
     picture = { key: name, canvas: paint(found, values, scale, wide, high) };
   }
@@ -234,7 +245,7 @@ function paint(found, values, scale, wide, high) {
       const value = shown[at];
       const i = box.row + Math.floor((y * box.rows) / high);
       const j = box.column + Math.floor((x * box.columns) / wide);
-      const isHidden = hides(state.stage) && !isVisible(head, i, j) && !(value > 0);
+      const isHidden = hides(state.stage) && isClosed(found, i, j) && !(Math.abs(value) > 0);
       const shade = isHidden || Number.isNaN(value) ? -1 : Math.round(255 * clamp(scale.place(value)));
       for (let c = 0; c < 3; c++) {
         image.data[at * 4 + c] = shade < 0 ? hidden[c] : table[shade * 3 + c];
@@ -253,11 +264,12 @@ function clamp(share) {
   return Math.max(0, Math.min(1, share));
 }
 
-function hides(stage) {
-  return stage === "weights" || stage === "masked";
+/** True where a query may not look, or the key is left out as a sink. */
+function isClosed({ head, leftOut }, i, j) {
+  return !isVisible(head, i, j) || (leftOut?.has(j) ?? false);
 }
 
-function hatchHidden(context, { head }) {
+function hatchHidden(context, found) {
   if (!hides(state.stage)) {
     return;
   }
@@ -267,7 +279,7 @@ function hatchHidden(context, { head }) {
   context.beginPath();
   for (let i = 0; i < box.rows; i++) {
     for (let j = 0; j < box.columns; j++) {
-      if (!isVisible(head, box.row + i, box.column + j)) {
+      if (isClosed(found, box.row + i, box.column + j)) {
         context.moveTo(left + j * cell + 2, top + (i + 1) * cell - 2);
         context.lineTo(left + (j + 1) * cell - 2, top + i * cell + 2);
       }
@@ -276,7 +288,8 @@ function hatchHidden(context, { head }) {
   context.stroke();
 }
 
-function writeNumbers(context, { head }, values, scale) {
+function writeNumbers(context, found, values, scale) {
+  const { nKeys } = found.head;
   const { box, left, top, cell } = frame;
   context.font = canvasFont(Math.min(13, cell / 3.4));
   context.textAlign = "center";
@@ -285,11 +298,11 @@ function writeNumbers(context, { head }, values, scale) {
     for (let j = 0; j < box.columns; j++) {
       const query = box.row + i;
       const key = box.column + j;
-      const value = values[query * head.nKeys + key];
-      if (hides(state.stage) && !isVisible(head, query, key)) {
+      const value = values[query * nKeys + key];
+      if (hides(state.stage) && isClosed(found, query, key)) {
         continue;
       }
-      const digits = state.stage === "weights" || Math.abs(value) < 10 ? 2 : 1;
+      const digits = Math.abs(value) < 10 ? 2 : 1;
       context.fillStyle = inkOn(rampColor(scale.ramp, scale.place(value)));
       context.fillText(brief(value, digits), left + (j + 0.5) * cell, top + (i + 0.5) * cell + 0.5);
     }
@@ -361,13 +374,18 @@ function drawMarks(context) {
     }
   };
   const row = shownCell().query - box.row;
-  if (row >= 0 && row < box.rows) {
+  const column = shownCell().key - box.column;
+  context.globalAlpha = 0.55;
+  context.lineWidth = 1;
+  if (state.side === "looks" && row >= 0 && row < box.rows) {
     context.strokeStyle = colors.query;
-    context.globalAlpha = 0.55;
-    context.lineWidth = 1;
     context.strokeRect(left, top + row * cell, box.columns * cell, cell);
-    context.globalAlpha = 1;
   }
+  if (state.side === "seen" && column >= 0 && column < box.columns) {
+    context.strokeStyle = colors.key;
+    context.strokeRect(left + column * cell, top, cell, box.rows * cell);
+  }
+  context.globalAlpha = 1;
   outline(state.query, state.key, colors.surface, 4);
   outline(state.query, state.key, colors.mark, 2);
   if (state.hover) {

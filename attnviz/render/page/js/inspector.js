@@ -3,7 +3,8 @@
 import { css, rampColor, weightPlace } from "./colors.js";
 import { brief, byId, el, exact, percent, placedToken } from "./dom.js";
 import { biasAt, entering, entropyBits, isVisible, valueLength } from "./maths.js";
-import { attended, blended, choose, page, shownCell, state } from "./state.js";
+import { isOwn, stageValues } from "./stages.js";
+import { attended, blended, choose, isChanged, page, shownCell, sideWeights, state, untouched, whatIf } from "./state.js";
 
 const ROWS_SHOWN = 8;
 
@@ -11,8 +12,9 @@ let showsAll = false;
 let speaking = 0;
 let tableShown = "";
 
-/** Set up the button that shows the whole row. */
+/** Set up the buttons that show the whole row, and the column instead. */
 export function setUpInspector() {
+  byId("side").addEventListener("click", () => choose({ side: state.side === "looks" ? "seen" : "looks", hover: null }));
   byId("row-all").addEventListener("click", () => {
     showsAll = !showsAll;
     tableShown = "";
@@ -32,6 +34,10 @@ export function drawInspector() {
   byId("cell").dataset.query = query;
   byId("cell").dataset.key = key;
   drawTable(found, query, key);
+  byId("peek").replaceChildren(
+    el("span", {}, placedToken(page.queries[query], "is-query"), " → ", placedToken(page.keys[key], "is-key")),
+    el("b", {}, percent(found.weights[query * found.head.nKeys + key])),
+  );
   speak(found, query, key);
 }
 
@@ -71,7 +77,18 @@ function ladder(found, query, key) {
   if (!n.isVisible) {
     steps.push(step("masked", "masked", "this query may not look here", "−∞"));
   }
-  steps.push(step("weight", "weight", percent(n.weight), exact(n.weight), n.weight));
+  const isLeftOut = found.leftOut?.has(key) ?? false;
+  steps.push(step("weight", "weight", isLeftOut ? "left out as a sink" : percent(n.weight), exact(n.weight), n.weight));
+  if (isChanged()) {
+    steps.push(step("before", "weight before", "of the model itself", exact(untouched().weights[query * head.nKeys + key])));
+  }
+  if (found.left) {
+    steps.push(step("left", "weight without sinks", "of this row, rescaled to 1", exact(found.left[query])));
+  }
+  if (isOwn(state.stage) && state.view === "heatmap") {
+    const shown = stageValues(state.stage, found)[query * head.nKeys + key];
+    steps.push(step("shown", "in the heatmap", byId("stage").selectedOptions[0]?.textContent ?? "", exact(shown)));
+  }
   if (sinkShares[query] > 0) {
     steps.push(step("sink", "sink", "share of a learned sink, in this row", exact(sinkShares[query])));
   }
@@ -100,51 +117,78 @@ function step(name, title, how, value, share = null) {
   if (share !== null) {
     const bar = el("span", { class: "bar" });
     bar.style.width = `${100 * share}%`;
-    row.append(bar);
+    row.lastChild.append(bar);
   }
   return row;
 }
 
 function drawTable(found, query, key) {
-  const { head, weights, scores } = found;
-  const name = [state.layer, state.head, query, showsAll, state.theme, state.scaling].join();
+  const { head } = found;
+  const isSeen = state.side === "seen";
+  const name = [state.layer, state.head, isSeen ? key : query, state.side, showsAll, state.theme, state.scaling,
+    JSON.stringify(whatIf()), state.sinks].join();
   const body = byId("row-body");
   if (name !== tableShown) {
     tableShown = name;
-    const at = query * head.nKeys;
-    const order = [...Array(head.nKeys).keys()];
+    const weights = sideWeights(query, key);
+    const order = [...weights.keys()];
     if (!showsAll) {
-      order.sort((a, b) => weights[at + b] - weights[at + a] || a - b);
+      order.sort((a, b) => weights[b] - weights[a] || a - b);
       order.length = Math.min(ROWS_SHOWN, order.length);
     }
-    const parts = blended(query);
-    body.replaceChildren(...order.map((j) => tableRow(j, {
-      score: scores[at + j], scaled: scores[at + j] * head.scale, weight: weights[at + j],
-      share: parts.share[j], sees: isVisible(head, query, j),
-    })));
-    const bits = entropyBits(weights, at, head.nKeys);
-    byId("row-name").replaceChildren("Where ", placedToken(page.queries[query], "is-query"), " looks");
-    byId("row-note").textContent = `entropy ${bits.toFixed(3)} bits of at most ${Math.log2(head.nKeys).toFixed(3)}`;
+    body.replaceChildren(...order.map((n) => tableRow(found, isSeen ? n : query, isSeen ? key : n)));
+    nameTable(found, query, key, weights);
     const button = byId("row-all");
-    button.hidden = head.nKeys <= ROWS_SHOWN;
-    button.textContent = showsAll ? `only the strongest ${ROWS_SHOWN}` : `all ${head.nKeys} keys, in order`;
+    button.hidden = weights.length <= ROWS_SHOWN;
+    button.textContent = showsAll ? `only the strongest ${ROWS_SHOWN}` : `all ${weights.length} ${isSeen ? "queries" : "keys"}, in order`;
   }
-  for (const row of body.children) {
-    row.classList.toggle("is-shown", Number(row.dataset.key) === key);
-  }
+  markRow(body, isSeen ? query : key);
 }
 
-function tableRow(key, { score, scaled, weight, share, sees }) {
+function nameTable({ head, weights }, query, key, shown) {
+  const isSeen = state.side === "seen";
+  byId("row-head").textContent = isSeen ? "query" : "key";
+  byId("row-name").replaceChildren(...(isSeen
+    ? ["Who looks at ", placedToken(page.keys[key], "is-key")]
+    : ["Where ", placedToken(page.queries[query], "is-query"), " looks"]));
+  byId("side").replaceChildren(...(isSeen
+    ? ["where ", placedToken(page.queries[query], "is-query"), " looks"]
+    : ["who looks at ", placedToken(page.keys[key], "is-key")]));
+  const sum = shown.reduce((a, b) => a + b, 0);
+  const bits = entropyBits(weights, query * head.nKeys, head.nKeys);
+  byId("row-note").textContent = isSeen
+    ? `received ${sum.toFixed(3)} of ${head.nQueries} rows, ${percent(sum / head.nQueries)} on average`
+    : `entropy ${bits.toFixed(3)} bits of at most ${Math.log2(head.nKeys).toFixed(3)}`;
+  byId("row-note").dataset.received = sum;
+}
+
+/** Move the mark from one row to another: with hundreds of keys, touching every row costs a frame. */
+function markRow(body, key) {
+  body.querySelector(".is-shown")?.classList.remove("is-shown");
+  body.querySelector(`[data-key="${key}"]`)?.classList.add("is-shown");
+}
+
+function tableRow(found, query, key) {
+  const { head, scores, weights } = found;
+  const at = query * head.nKeys + key;
+  const isSeen = state.side === "seen";
+  const token = isSeen ? page.queries[query] : page.keys[key];
   const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
-  swatch.style.backgroundColor = css(rampColor("weights", weightPlace(weight, 1)));
-  const pick = el("button", { type: "button", class: "plain" }, placedToken(page.keys[key]));
-  const row = el("tr", { "data-key": key },
+  swatch.style.backgroundColor = css(rampColor("weights", weightPlace(weights[at], 1)));
+  const pick = el("button", { type: "button", class: "plain" }, placedToken(token));
+  const isLeftOut = found.leftOut?.has(key) ?? false;
+  const words = isLeftOut ? "left out" : isVisible(head, query, key) ? percent(weights[at]) : "masked";
+  const weight = el("td", {}, words);
+  if (isChanged()) {
+    weight.append(el("small", { class: "ghost", title: "before your change" }, percent(untouched().weights[at])));
+  }
+  const row = el("tr", { "data-key": isSeen ? query : key },
     el("th", { scope: "row" }, swatch, pick),
-    el("td", {}, brief(score, 4)),
-    el("td", {}, brief(scaled, 4)),
-    el("td", {}, sees ? percent(weight) : "hidden"),
-    el("td", {}, percent(share)));
-  row.addEventListener("click", () => choose({ key, hover: null }));
+    el("td", {}, brief(scores[at], 4)),
+    el("td", {}, brief(scores[at] * head.scale, 4)),
+    weight,
+    el("td", {}, percent(blended(query).share[key])));
+  row.addEventListener("click", () => choose({ query, key, hover: null }));
   return row;
 }
 
@@ -155,6 +199,6 @@ function speak(found, query, key) {
     byId("live").textContent = `query ${query} ${page.queries[query].shown}, key ${key} ${page.keys[key].shown}: ` +
       (n.isVisible
         ? `weight ${percent(n.weight)}, q·k ${n.score.toFixed(3)}, scaled ${n.scaled.toFixed(3)}, share of z ${percent(n.share)}`
-        : "hidden, this query may not look at this key");
+        : "masked, this query may not look at this key");
   }, 150);
 }

@@ -2,17 +2,23 @@
 
 import { inks } from "./colors.js";
 import { byId, canvasFont, fitLabel, percent, sizeCanvas, soon } from "./dom.js";
-import { attended, choose, page, shownCell, state, strongestKey } from "./state.js";
+import { attended, choose, headName, page, shownCell, sideWeights, state, strongestKey } from "./state.js";
 
 const FAINT_FROM = 0.02;
+const HUES = 12; // colours that are told apart; further heads begin anew
 
 let frame = null;
 let isOpen = false; // false until the chosen query was brought into sight
+let isOverlaid = false; // every head of the layer, a colour each
 
 /** Set up the scrolled canvas: it is as high as the window on it and draws what is in sight. */
 export function setUpLinks() {
   const canvas = byId("links");
   const scroller = byId("links-scroll");
+  byId("overlay").addEventListener("change", (event) => {
+    isOverlaid = event.target.checked;
+    soon("links", drawLinks);
+  });
   scroller.addEventListener("scroll", () => soon("links", drawLinks), { passive: true });
   canvas.addEventListener("pointermove", (event) => {
     if (event.pointerType === "mouse") {
@@ -89,13 +95,59 @@ export function drawLinks() {
   const last = Math.min(nRows, Math.ceil((scrolled + high) / rowHeight) + 1);
   context.lineCap = "round";
   const shown = shownCell();
-  for (let query = first; query < Math.min(last, page.queries.length); query++) {
-    if (query !== shown.query) {
-      drawLines(context, query, false);
+  if (isOverlaid) {
+    drawOverlay(context, shown);
+  } else {
+    for (let query = first; query < Math.min(last, page.queries.length); query++) {
+      drawLines(context, query, state.side === "looks" && query === shown.query);
     }
+    drawLines(context, shown.query, state.side === "looks");
   }
-  drawLines(context, shown.query, true);
   drawNames(context, first, last);
+  nameHeads();
+}
+
+/** The colour of a head among the heads of its layer. */
+function colorOfHead(head) {
+  return `hsl(${Math.round((360 * (head % HUES)) / Math.min(HUES, page.header.heads.length))} 70% ${state.theme === "dark" ? 65 : 38}%)`;
+}
+
+/** Every head of the layer at once: the shown query's links (or those to the shown key), a colour each. */
+function drawOverlay(context, shown) {
+  page.header.heads.forEach((_, head) => {
+    const { weights, head: numbers } = attended(state.layer, head);
+    const isSeen = state.side === "seen";
+    for (let n = 0; n < (isSeen ? numbers.nQueries : numbers.nKeys); n++) {
+      const [query, key] = isSeen ? [n, shown.key] : [shown.query, n];
+      const weight = weights[query * numbers.nKeys + key];
+      if (weight >= FAINT_FROM) {
+        line(context, query, key, colorOfHead(head), 0.25 + 0.6 * weight, 0.75 + 6 * weight);
+      }
+    }
+  });
+}
+
+function nameHeads() {
+  const key = byId("overlay-key");
+  const names = isOverlaid ? page.header.heads.map((_, head) => headName(state.layer, head)) : [];
+  key.replaceChildren(...names.map((words, head) => {
+    const name = document.createElement("b");
+    name.textContent = `${words} `;
+    name.style.color = colorOfHead(head);
+    return name;
+  }));
+}
+
+function line(context, query, key, color, alpha, width) {
+  const { left, right, middle } = frame;
+  context.strokeStyle = color;
+  context.globalAlpha = alpha;
+  context.lineWidth = width;
+  context.beginPath();
+  context.moveTo(left + 6, yOf(query));
+  context.bezierCurveTo(left + 6 + middle * 0.9, yOf(query), right - 6 - middle * 0.9, yOf(key), right - 6, yOf(key));
+  context.stroke();
+  context.globalAlpha = 1;
 }
 
 function yOf(row) {
@@ -106,56 +158,51 @@ function drawLines(context, query, isChosen) {
   const { weights, head } = attended();
   const colors = inks();
   const shown = shownCell();
-  const { left, right, middle } = frame;
   for (let key = 0; key < head.nKeys; key++) {
     const weight = weights[query * head.nKeys + key];
-    const isMarked = isChosen && key === shown.key;
-    if (weight < (isChosen ? 0.001 : FAINT_FROM) && !(isMarked && weight > 0)) {
+    const isColumn = state.side === "seen" && key === shown.key;
+    const isStrong = isChosen || isColumn;
+    const isMarked = key === shown.key && query === shown.query;
+    if (weight < (isStrong ? 0.001 : FAINT_FROM) && !(isMarked && weight > 0)) {
       continue;
     }
-    context.strokeStyle = isMarked ? colors.key : isChosen ? colors.query : colors.muted;
-    context.globalAlpha = isChosen ? 0.3 + 0.7 * Math.min(1, weight * 1.5) : 0.07 + 0.4 * weight;
-    context.lineWidth = isChosen ? 0.75 + 7 * weight : 0.5 + 4 * weight;
-    context.beginPath();
-    context.moveTo(left + 6, yOf(query));
-    context.bezierCurveTo(left + 6 + middle * 0.9, yOf(query), right - 6 - middle * 0.9, yOf(key), right - 6, yOf(key));
-    context.stroke();
+    const color = isMarked || isColumn ? colors.key : isChosen ? colors.query : colors.muted;
+    line(context, query, key, color,
+      isStrong ? 0.3 + 0.7 * Math.min(1, weight * 1.5) : 0.07 + 0.4 * weight, isStrong ? 0.75 + 7 * weight : 0.5 + 4 * weight);
   }
-  context.globalAlpha = 1;
 }
 
+/** Names on both sides; bars and per cents stand beside the tokens that the shown side is about. */
 function drawNames(context, first, last) {
-  const { weights, head } = attended();
   const colors = inks();
   const shown = shownCell();
+  const isSeen = state.side === "seen";
+  const weights = sideWeights(shown.query, shown.key);
   const { left, right, rowHeight } = frame;
   context.textBaseline = "middle";
   for (let row = first; row < last; row++) {
+    const share = row < weights.length ? weights[row] : 0;
+    const bar = share > 0 ? Math.max(share * (left - 12), share > 0.004 ? 2 : 0) : 0;
+    context.globalAlpha = 0.14 + 0.3 * Math.min(1, share * 1.4);
+    context.fillStyle = isSeen ? colors.key : colors.query;
+    context.fillRect(isSeen ? left + 2 - bar : right - 2, yOf(row) - rowHeight / 2 + 2, bar, rowHeight - 4);
+    context.globalAlpha = 1;
+    const isSaid = share >= 0.005;
     const query = page.queries[row];
     if (query) {
-      const isChosen = row === shown.query;
       context.textAlign = "right";
-      name(context, query, isChosen, colors.query, left - 2, yOf(row), left - 10);
+      name(context, query, row === shown.query, colors.query, left - 2, yOf(row), left - 10 - (isSeen && isSaid ? 44 : 0));
     }
     const key = page.keys[row];
     if (key) {
-      const weight = weights[shown.query * head.nKeys + row];
-      context.globalAlpha = 0.14 + 0.5 * Math.min(1, weight * 1.4);
-      context.fillStyle = colors.query;
-      const bar = Math.max(weight * (frame.left - 12), weight > 0.004 ? 2 : 0);
-      context.fillRect(right - 2, yOf(row) - rowHeight / 2 + 2, bar, rowHeight - 4);
-      context.globalAlpha = 1;
       context.textAlign = "left";
-      const isChosen = row === shown.key;
-      const words = percent(weight, weight < 0.1 ? 1 : 0);
-      const room = left - 14 - (weight >= 0.005 ? 44 : 0);
-      name(context, key, isChosen, colors.key, right + 4, yOf(row), room);
-      if (weight >= 0.005) {
-        context.font = canvasFont(11);
-        context.textAlign = "right";
-        context.fillStyle = colors.muted;
-        context.fillText(words, right + left - 6, yOf(row));
-      }
+      name(context, key, row === shown.key, colors.key, right + 4, yOf(row), left - 14 - (!isSeen && isSaid ? 44 : 0));
+    }
+    if (isSaid) {
+      context.font = canvasFont(11);
+      context.textAlign = isSeen ? "left" : "right";
+      context.fillStyle = colors.ink;
+      context.fillText(percent(share, share < 0.1 ? 1 : 0), isSeen ? 4 : right + left - 6, yOf(row));
     }
   }
 }

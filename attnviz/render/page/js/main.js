@@ -8,8 +8,13 @@ import { drawAbout, drawHowTo } from "./howto.js";
 import { drawInspector, setUpInspector } from "./inspector.js";
 import { drawLinks, scrollTo, setUpLinks } from "./links.js";
 import { drawNeuron, setUpNeuron } from "./neuron.js";
+import { drawInsight, setUpInsight } from "./insight.js";
+import { drawPair, setUpPair } from "./pair.js";
 import { attended, headName, onChange, openPage, page, shownCell, state, strongestKey } from "./state.js";
 import { drawStrip, setUpStrip } from "./strip.js";
+import { drawTake, setUpTake } from "./take.js";
+import { setUpTour } from "./tour.js";
+import { drawWhatIf, setUpWhatIf } from "./whatif.js";
 
 /** Say in one sentence where the shown query looks most. */
 function drawSentence() {
@@ -30,6 +35,7 @@ function drawViews() {
   soon("heatmap", drawHeatmap);
   soon("links", drawLinks);
   soon("grid", drawGrid);
+  soon("pair", drawPair);
   soon("neuron", drawNeuron);
 }
 
@@ -39,6 +45,9 @@ function drawAll(changed = null) {
   drawStrip();
   drawInspector();
   drawHowTo();
+  drawWhatIf();
+  drawTake();
+  drawInsight();
   drawViews();
 }
 
@@ -59,13 +68,18 @@ function start() {
   setUpLinks();
   setUpGrid();
   setUpNeuron();
+  setUpPair();
+  setUpWhatIf();
+  setUpTake();
+  setUpTour();
+  setUpInsight();
   nameTheSource();
   drawAbout();
-  const { layer = 0, head = 0, query } = page.header.start;
+  const { layer = 0, head = 0, query, key } = page.header.start;
   const middle = Math.floor((page.queries.length - 1) / 2);
   Object.assign(state, { layer, head, query: query ?? middle }, recall());
   if (!window.location.hash.includes(".k")) {
-    state.key = strongestKey(state.query);
+    state.key = key ?? strongestKey(state.query);
   }
   onChange((changed) => {
     if (changed.has("query") || changed.has("key")) {

@@ -13,8 +13,11 @@ export function dot(head, i, j) {
 
 /** True where query i may look at key j. */
 export function isVisible(head, i, j) {
-  const { mask, bits, nQueries, nKeys } = head;
+  const { mask, bits, closed, nQueries, nKeys } = head;
   const place = i + nKeys - nQueries;
+  if (closed && closed[j]) {
+    return false;
+  }
   if (mask.causal && j > place) {
     return false;
   }
@@ -49,7 +52,7 @@ export function entering(head, score, i, j) {
   return head.softcap === null ? sum : head.softcap * Math.tanh(sum / head.softcap);
 }
 
-/** Fill one row of scores and weights; hidden cells get weight 0. Returns the share of a sink. */
+/** Fill one row of scores and weights; masked cells get weight 0. Returns the share of a sink. */
 export function attendRow(head, i, scores, weights, at) {
   const { nKeys, sink } = head;
   let top = sink === null ? -Infinity : sink;
@@ -189,4 +192,72 @@ export function poolByMax(values, rows, columns, box, high, wide) {
     }
   }
   return pooled;
+}
+
+/**
+ * Attention rollout (Abnar and Zuidema 2020): the product of the layers' mean weights, each mixed
+ * half and half with the token itself and its rows rescaled to sum to 1.
+ */
+export function rollout(maps, n) {
+  let flow = null;
+  for (const mean of maps) {
+    const step = new Float64Array(n * n);
+    for (let i = 0; i < n; i++) {
+      let sum = 0.5;
+      for (let j = 0; j < n; j++) {
+        sum += 0.5 * mean[i * n + j];
+      }
+      for (let j = 0; j < n; j++) {
+        step[i * n + j] = (0.5 * mean[i * n + j] + (i === j ? 0.5 : 0)) / sum;
+      }
+    }
+    flow = flow ? product(step, flow, n) : step;
+  }
+  return flow;
+}
+
+function product(a, b, n) {
+  const c = new Float64Array(n * n);
+  for (let i = 0; i < n; i++) {
+    for (let e = 0; e < n; e++) {
+      const factor = a[i * n + e];
+      for (let j = 0; factor !== 0 && j < n; j++) {
+        c[i * n + j] += factor * b[e * n + j];
+      }
+    }
+  }
+  return c;
+}
+
+/**
+ * How much of a head's weight, on average over the queries that have such a key, goes to the previous
+ * token, the first, itself, where the query's token stood before (induction), and to special tokens
+ * and punctuation: the patterns of `attnviz heads`. Masked cells are NaN.
+ */
+export function patternShares(weights, queries, keys, isSquare) {
+  const sums = { previous: 0, first: 0, self: 0, induction: 0, special: 0 };
+  const counts = { ...sums };
+  const n = keys.length;
+  const special = keys.filter((token) => token.isSpecial || /^\p{P}+$/u.test(token.label.trim())).map((token) => token.index);
+  const after = new Map(); // where a token's followers stand
+  queries.forEach((query, i) => {
+    const row = weights.subarray(i * n, (i + 1) * n);
+    const nSeen = row.reduce((count, weight) => count + !Number.isNaN(weight), 0);
+    const add = (name, places) => {
+      const seen = places.filter((j) => !Number.isNaN(row[j]));
+      if (seen.length && seen.length < nSeen) {
+        counts[name] += 1;
+        sums[name] += seen.reduce((sum, j) => sum + row[j], 0);
+      }
+    };
+    add("special", special.filter((j) => !isSquare || j !== i));
+    if (isSquare) {
+      add("previous", i > 0 ? [i - 1] : []);
+      add("first", i > 0 ? [0] : []);
+      add("self", [i]);
+      add("induction", (after.get(query.id) ?? []).filter((j) => j < i));
+      after.set(query.id, [...(after.get(query.id) ?? []), i + 1]);
+    }
+  });
+  return Object.fromEntries(Object.keys(sums).map((name) => [name, counts[name] ? sums[name] / counts[name] : 0]));
 }

@@ -1,11 +1,15 @@
 // The neuron view: which dimensions of q and k made the score. q∘k by dimension; its sum is q·k.
 
-import { inks } from "./colors.js";
-import { byId, canvasFont, exact, sizeCanvas, soon } from "./dom.js";
+import { css, inks, rampColor } from "./colors.js";
+import { byId, canvasFont, exact, fitLabel, percent, sizeCanvas, soon } from "./dom.js";
 import { terms } from "./maths.js";
-import { attended, shownCell, state } from "./state.js";
+import { attended, page, shownCell, state } from "./state.js";
+
+const MOST_KEYS = 24;
+const ROW_HIGH = 15;
 
 let isSorted = false;
+let showsAll = false; // q∘k with the strongest keys, a row each
 let chosen = null; // the dimension that is read out
 let frame = null;
 
@@ -14,6 +18,10 @@ export function setUpNeuron() {
   const canvas = byId("neuron");
   byId("neuron-sort").addEventListener("change", (event) => {
     isSorted = event.target.checked;
+    soon("neuron", drawNeuron);
+  });
+  byId("neuron-all").addEventListener("change", (event) => {
+    showsAll = event.target.checked;
     soon("neuron", drawNeuron);
   });
   canvas.addEventListener("pointermove", (event) => {
@@ -56,7 +64,8 @@ export function drawNeuron() {
   frame = { left, pitch, order };
   const colors = inks();
   const bandHigh = [44, 44, 84];
-  const context = sizeCanvas(canvas, room, 196);
+  const keys = showsAll ? strongestKeys(query) : [];
+  const context = sizeCanvas(canvas, room, 196 + (keys.length ? keys.length * ROW_HIGH + 8 : 0));
   const q = (e) => head.q[query * head.width + e];
   const k = (e) => head.k[key * head.width + e];
   const product = (e) => products[e];
@@ -66,6 +75,7 @@ export function drawNeuron() {
     drawBand(context, { name, value, color, top, high: bandHigh[n], isProduct: n === 2 });
     top += bandHigh[n] + 10;
   });
+  drawKeys(context, query, keys, top);
   if (chosen !== null) {
     context.strokeStyle = colors.mark;
     context.globalAlpha = 0.5;
@@ -73,6 +83,39 @@ export function drawNeuron() {
     context.globalAlpha = 1;
   }
   tell(products, q, k);
+}
+
+/** The keys that the query looks at most, the strongest first. */
+function strongestKeys(query) {
+  const { head, weights } = attended();
+  const at = query * head.nKeys;
+  return [...Array(head.nKeys).keys()].sort((a, b) => weights[at + b] - weights[at + a] || a - b).slice(0, MOST_KEYS);
+}
+
+/** One row per key: q∘k by dimension as colours, blue below 0 and orange above; its name and weight before it. */
+function drawKeys(context, query, keys, top) {
+  const { left, pitch, order } = frame;
+  const { head, weights } = attended();
+  const rows = keys.map((key) => terms(head, query, key));
+  const most = rows.reduce((a, row) => row.reduce((b, x) => Math.max(b, Math.abs(x)), a), 0) || 1;
+  rows.forEach((row, n) => {
+    const y = top + n * ROW_HIGH;
+    order.forEach((e, at) => {
+      context.fillStyle = css(rampColor("scores", 0.5 + row[e] / (2 * most)));
+      context.fillRect(left + at * pitch, y, Math.max(pitch, 0.6), ROW_HIGH - 2);
+    });
+    const words = `${keys[n]}:${page.keys[keys[n]].shown} ${percent(weights[query * head.nKeys + keys[n]], 1)}`;
+    context.font = canvasFont(10, 600);
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    const shown = fitLabel(context, words, 150);
+    context.fillStyle = inks().surface;
+    context.globalAlpha = 0.8;
+    context.fillRect(left, y, context.measureText(shown).width + 6, ROW_HIGH - 2);
+    context.globalAlpha = 1;
+    context.fillStyle = inks().ink;
+    context.fillText(shown, left + 3, y + ROW_HIGH / 2 - 1);
+  });
 }
 
 function drawBand(context, { name, value, color, top, high, isProduct }) {

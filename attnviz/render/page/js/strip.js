@@ -1,8 +1,8 @@
-// The text itself: every token a button; shaded by how much the shown query looks at it.
+// The text itself: every token a button; shaded by how much the shown query looks at it, or how much it looks at the shown key.
 
 import { css, inkOn, rampColor, weightPlace } from "./colors.js";
 import { byId, el, percent, tokenText } from "./dom.js";
-import { attended, choose, page, shownCell, state, strongestKey } from "./state.js";
+import { attended, choose, page, shownCell, sideWeights, state, strongestKey, whatIf } from "./state.js";
 
 let buttons = [];
 let shaded = "";
@@ -25,6 +25,7 @@ export function setUpStrip() {
     return button;
   });
   strip.append(...buttons);
+  setUpSearch();
   strip.addEventListener("pointerleave", () => choose({ hover: null }));
   strip.addEventListener("keydown", (event) => {
     const last = buttons.length - 1;
@@ -38,14 +39,39 @@ export function setUpStrip() {
   });
 }
 
+/** Find tokens by what they hold; Enter goes to the next one. */
+function setUpSearch() {
+  const box = byId("find");
+  const found = () => (box.value ? page.queries.filter((token) => token.shown.toLowerCase().includes(box.value.toLowerCase())) : []);
+  box.addEventListener("input", () => {
+    const hits = found();
+    const marked = new Set(hits.map((token) => token.index));
+    buttons.forEach((button, index) => button.classList.toggle("is-found", marked.has(index)));
+    byId("find-note").textContent = box.value ? `${hits.length} ${hits.length === 1 ? "token" : "tokens"}${hits.length ? ", Enter goes through them" : ""}` : "";
+  });
+  box.addEventListener("keydown", (event) => {
+    const hits = found();
+    if (event.key === "Enter" && hits.length) {
+      event.preventDefault();
+      const next = hits.find((token) => token.index > state.query) ?? hits[0];
+      choose({ query: next.index, key: strongestKey(next.index), hover: null });
+    } else if (event.key === "Escape") {
+      box.value = "";
+      box.dispatchEvent(new Event("input"));
+      buttons[state.query].focus();
+    }
+  });
+}
+
 /** Shade the tokens by the weights of the shown query, and mark it. */
 export function drawStrip() {
   const { query, key } = shownCell();
-  const { weights, head } = attended();
-  const name = [state.layer, state.head, query, state.theme, state.scaling].join();
+  const isSeen = state.side === "seen";
+  const name = [state.layer, state.head, isSeen ? key : query, query, state.side, state.theme, state.scaling,
+    JSON.stringify(whatIf()), state.sinks].join();
   if (name !== shaded) {
     shaded = name;
-    const row = weights.subarray(query * head.nKeys, (query + 1) * head.nKeys);
+    const row = sideWeights(query, key);
     const top = state.scaling === "largest" ? row.reduce((a, b) => Math.max(a, b), 0) || 1 : 1;
     buttons.forEach((button, index) => {
       const isQuery = index === query;
@@ -54,7 +80,7 @@ export function drawStrip() {
       button.style.color = inkOn(color);
       button.classList.toggle("is-query", isQuery);
       button.setAttribute("aria-label", page.sameTokens
-        ? `token ${index} ${page.queries[index].shown}, weight ${percent(row[index], 1)}`
+        ? `token ${index} ${page.queries[index].shown}, ${isSeen ? "looks at the key with" : "weight"} ${percent(row[index], 1)}`
         : `token ${index} ${page.queries[index].shown}`);
       button.setAttribute("aria-pressed", String(index === state.query));
       button.tabIndex = index === state.query ? 0 : -1;
