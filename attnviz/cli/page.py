@@ -65,8 +65,8 @@ def page(
     say_notices(stack.notices, talk)
     chosen = request.find_tokens(stack.tokens, token) if token else ()
     query = chosen[0] if chosen else None
-    at = gathering.most_telling(stack, query)
-    content = build_page(stack, compact=compact, query=query, at=at, budget_mb=budget)
+    links = gathering.most_telling(stack, query)
+    content = build_page(stack, compact=compact, query=query, links=links, budget_mb=budget)
     write_atomic(Path(output), content.encode("utf-8"), force=force)
     if not talk.quiet:
         parity = stack.checks.get("parity")

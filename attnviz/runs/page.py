@@ -13,7 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from attnviz.errors import UsageError
-from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, Tokens
+from attnviz.records import Array, HeadChoice, LayerHeads, LayerStack, MaskRule, Tokens
 from attnviz.rounding import worse
 from attnviz.runs.explain import norms_of
 from attnviz.runs.parity import parity_of, verify_model
@@ -21,8 +21,10 @@ from attnviz.runs.request import choose_heads
 from attnviz.runs.run import Origin, Run, choose, narrow, open_text
 from attnviz.sources import Source
 
-START_MAX_CELLS = 1 << 24
-"""Cells of all layers and heads up to which a page opens at its most telling head."""
+START_MAX_CELLS = 1 << 26
+"""Cells of all layers and heads up to which a page opens at the link that is most its own."""
+N_LINKS = 4
+"""Links that a page offers: the one it opens at, and its runners-up."""
 PARITY_MAX_CELLS = 1 << 26
 """Cells of all layers and heads up to which a page's parity is computed."""
 
@@ -201,11 +203,11 @@ def _pick_where(
     return asked
 
 
-def most_telling(stack: LayerStack, query: int | None) -> tuple[int, int] | None:
-    """Return the places of the layer and head that tell most about a query: where a page opens.
+def most_telling(stack: LayerStack, query: int | None) -> tuple[HeadChoice, ...]:
+    """Return the links that tell most about a query (or the text), best first: where a page opens.
 
-    None where there is nothing to choose, the text is too long to look at every cell, or only some
-    heads are held.
+    ``layer`` and ``head`` are places in the stack. Empty where there is nothing to choose, the text
+    is too long to look at every cell, or only some heads are held.
     """
     from attnviz.core import reference
     from attnviz.core.measures.choose import Ranking
@@ -214,16 +216,14 @@ def most_telling(stack: LayerStack, query: int | None) -> tuple[int, int] | None
     cells = len(stack.layers) * n_heads * len(stack.tokens) * len(stack.keys)
     is_whole = n_heads == stack.source.n_heads and stack.source.is_model
     if not is_whole or cells > START_MAX_CELLS or len(stack.layers) * n_heads == 1:
-        return None
+        return ()
     ranking = Ranking(
         stack.keys.special,
         query,
         n_queries=len(stack.tokens),
         special_queries=None if stack.key_tokens is None else stack.tokens.special,
     )
-    for layer in stack.layers:
+    for place, layer in enumerate(stack.layers):
         weights = reference.trace_heads(replace(layer, x=None))["weights"]
-        ranking.add(layer.layer, stack.heads, weights)
-    best = ranking.ranked()[0]
-    numbers = [layer.layer for layer in stack.layers]
-    return numbers.index(best.layer), stack.heads.index(best.head)
+        ranking.add(place, range(n_heads), weights)
+    return ranking.ranked()[:N_LINKS]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
 from attnviz import __version__
-from attnviz.records import LayerStack
+from attnviz.records import HeadChoice, LayerStack
 from attnviz.render.page.encode import PageData, encode, to_script_json
 from attnviz.render.page.numbers import BUDGET_MB
 
@@ -29,7 +30,7 @@ def build_page(
     *,
     compact: bool = False,
     query: int | None = None,
-    at: tuple[int, int] | None = None,
+    links: Sequence[HeadChoice] = (),
     budget_mb: float = BUDGET_MB,
 ) -> str:
     """Write gathered layers as one HTML page.
@@ -41,9 +42,10 @@ def build_page(
     compact
         16-bit numbers; the largest error of a weight is computed and shown on the page.
     query
-        The query that is chosen when the page opens; the middle of the text where None.
-    at
-        Places of the layer and head that are chosen then; the first of each where None.
+        The query that is chosen when the page opens; that of the first link, or the middle of the
+        text, where None.
+    links
+        Links worth a look, by places of layer and head in the stack: the page opens at the first.
     budget_mb
         The most megabytes (10⁶ bytes) of numbers.
 
@@ -61,7 +63,7 @@ def build_page(
     -----
     Size grows with layers · heads · L: about 5.4 bytes for each number of q and k, 2.7 compact.
     """
-    return assemble(encode(stack, compact=compact, query=query, at=at, budget_mb=budget_mb))
+    return assemble(encode(stack, compact=compact, query=query, links=links, budget_mb=budget_mb))
 
 
 def assemble(data: PageData) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attnviz.errors import ResourceError, UsageError
-from attnviz.records import Array, LayerHeads, LayerStack, MaskRule, Tokens, Trace
+from attnviz.records import Array, HeadChoice, LayerHeads, LayerStack, MaskRule, Tokens, Trace
 from attnviz.render.page import numbers as stored
 from attnviz.render.page.rules import describe_bias, describe_mask
 from attnviz.render.tokens import visible
@@ -41,7 +42,7 @@ def encode(
     *,
     compact: bool = False,
     query: int | None = None,
-    at: tuple[int, int] | None = None,
+    links: Sequence[HeadChoice] = (),
     budget_mb: float,
 ) -> PageData:
     """Encode gathered layers for a page.
@@ -52,8 +53,8 @@ def encode(
         16-bit numbers; the largest error of a weight is computed and put into the header.
     query
         The query that is chosen when the page opens.
-    at
-        The layer and head that are, by their places in the stack.
+    links
+        Links worth a look, by places of layer and head in the stack: the page opens at the first.
     budget_mb
         The most megabytes (10⁶ bytes) the blocks may take.
 
@@ -76,7 +77,7 @@ def encode(
         "source_numbers": str(stack.layers[0].q.dtype),
         "has_values": with_values,
         "weight_error": stored.weight_error(stack, kind),
-        "start": {"query": query, **({} if at is None else {"layer": at[0], "head": at[1]})},
+        "start": _start(query, links),
         "source": source_to_dict(stack),
         "run": {
             "version": stack.run.version,
@@ -111,6 +112,22 @@ def encode(
             f"most {budget_mb:g} MB; choose fewer layers, fewer heads or a shorter text"
         )
     return data
+
+
+def _start(query: int | None, links: Sequence[HeadChoice]) -> dict[str, Any]:
+    """Return which cell a page opens at, and the links that it offers."""
+    if not links:
+        return {"query": query}
+    names = ("layer", "head", "query", "key")
+    found = [{name: int(getattr(link, name)) for name in names} for link in links]
+    first = found[0] if query in (None, found[0]["query"]) else {**found[0], "query": query}
+    if first["query"] != found[0]["query"]:
+        del first["key"]  # the strongest of this query
+    weights = [float(link.weight) for link in links]
+    return {
+        **first,
+        "links": [{**link, "weight": w} for link, w in zip(found, weights, strict=True)],
+    }
 
 
 def _encode_layer(

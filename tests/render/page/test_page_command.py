@@ -129,4 +129,9 @@ def test_a_model_opens_at_the_head_that_tells_most(cli, minilm, tmp_path):
     )
     assert done.code == 0
     header = json.loads(re.search(r'id="page-header">(.*?)</script>', path.read_text("utf-8"))[1])
-    assert header["start"] == {"query": 3, "layer": 0, "head": 4}
+    start = header["start"]
+    # it opens at the very link that the head was chosen for, and offers three more
+    assert (start["query"], start["layer"], start["head"]) == (3, 0, 4)
+    assert header["tokens"]["labels"][start["key"]] == "bear"
+    assert len(start["links"]) == 4
+    assert start["links"][0]["weight"] == pytest.approx(0.928, abs=1e-3)

@@ -15,7 +15,7 @@ from test_page_encode import ODD, unpack
 import attnviz
 from attnviz.core import reference
 from attnviz.errors import ResourceError, UsageError
-from attnviz.records import LayerHeads, MaskRule, RunInfo, Tokens
+from attnviz.records import HeadChoice, LayerHeads, MaskRule, RunInfo, Tokens
 from attnviz.render.page import encode as encoding
 from attnviz.render.page.encode import encode, source_to_dict, stack_of, to_script_json
 from attnviz.render.page.rules import describe_bias, describe_mask, expand_bias
@@ -28,9 +28,18 @@ def test_the_header_says_everything_the_page_needs_to_know() -> None:
     run = RunInfo("1.2", "cpu", "float32", "dense", {"scale": 2.0})
     about = replace(made.about, run=run, notices=("cut at 5 tokens",))
     stack = replace(made, about=about)
-    header = encode(stack, query=3, at=(1, 0), budget_mb=64).header
+    links = [
+        HeadChoice(1, 0, 3, 2, 0.75, 0.0, 0.0, 0.7),
+        HeadChoice(0, 1, 4, 1, 0.5, 0.0, 0.0, 0.4),
+    ]
+    header = encode(stack, links=links, budget_mb=64).header
     assert header["schema"] == "attnviz.page/1"
-    assert header["start"] == {"query": 3, "layer": 1, "head": 0}
+    first, second = ({"layer": 1, "head": 0, "query": 3, "key": 2},
+                     {"layer": 0, "head": 1, "query": 4, "key": 1})  # fmt: skip
+    offered = [{**first, "weight": 0.75}, {**second, "weight": 0.5}]
+    assert header["start"] == {**first, "links": offered}
+    asked = encode(stack, query=1, links=links, budget_mb=64).header["start"]
+    assert asked == {"layer": 1, "head": 0, "query": 1, "links": offered}
     assert encode(stack, budget_mb=64).header["start"] == {"query": None}
     assert header["run"] == {"version": "1.2", "device": "cpu", "dtype": "float32", "core": "dense",
                              "overrides": {"scale": 2.0}}  # fmt: skip

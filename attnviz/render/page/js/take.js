@@ -8,6 +8,7 @@ import { attended, headName, page, sideWeights, shownCell, state } from "./state
 
 const SVG_MAX_CELLS = 128 * 128;
 const CELL = 34;
+const NAMESPACE = "http://www.w3.org/2000/svg"; // the name of a language, asked of no server
 
 /** Connect the buttons. */
 export function setUpTake() {
@@ -78,7 +79,7 @@ export function heatmapAsSvg() {
   const left = 12 + 7 * Math.min(30, longest(page.queries));
   const top = 12 + 7 * Math.min(30, longest(page.keys));
   const size = `${left + CELL * head.nKeys + 4} ${top + CELL * head.nQueries + 4}`;
-  const parts = [`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${size}" font-family="sans-serif" font-size="12">`,
+  const parts = [`<svg xmlns="${NAMESPACE}" viewBox="0 0 ${size}" font-family="sans-serif" font-size="12">`,
     `<title>${markup(`${headName()}: ${page.header.text}`)}</title>`, `<rect width="100%" height="100%" fill="${colors.surface}"/>`];
   page.queries.forEach((token, i) => parts.push(`<text x="${left - 6}" y="${top + (i + 0.65) * CELL}" text-anchor="end" fill="${colors.ink}">${markup(token.shown)}</text>`));
   page.keys.forEach((token, j) => parts.push(`<text transform="translate(${left + (j + 0.65) * CELL} ${top - 6}) rotate(-90)" fill="${colors.ink}">${markup(token.shown)}</text>`));
