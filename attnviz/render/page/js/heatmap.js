@@ -10,7 +10,6 @@ const MAX_CELL = 92;
 const MIN_SPAN = 6;
 const NUMBERS_FROM = 38;
 const LABELS_FROM = 11;
-const MIN_CELL = 1;
 const LONGEST_NAME = 220; // pixels; a name of a hundred letters is cut
 const LEGEND_HIGH = 64; // what stands below the picture, and its frame
 
@@ -186,7 +185,7 @@ function measure(canvas, room, box) {
   const keysWide = widest(page.keys, box.column, box.columns);
   const top = (isFlat) => (isFlat ? 24 : Math.ceil(Math.min(LONGEST_NAME, keysWide + 10)));
   const fit = Math.min((room - left - 2) / box.columns, MAX_CELL);
-  const cellUnder = (above) => whole(Math.min(fit, Math.max((roomBelow(canvas) - above) / box.rows, MIN_CELL)));
+  const cellUnder = (above) => whole(Math.min(fit, Math.max((roomBelow(canvas) - above) / box.rows, 1)));
   const isFlat = keysWide + 8 <= cellUnder(top(true));
   return { box, left, top: top(isFlat), cell: cellUnder(top(isFlat)), isFlat };
 }
@@ -320,6 +319,12 @@ function drawLabels(context) {
   const step = stepOf(cell);
   const cellShown = shownCell();
   const colors = inks();
+  let cut = 0;
+  const fit = (text, width) => {
+    const fitted = fitLabel(context, text, width);
+    cut += fitted !== text;
+    return fitted;
+  };
   context.textBaseline = "middle";
   const label = (token, isChosen, color) => {
     context.font = canvasFont(size, isChosen ? 650 : 400);
@@ -331,7 +336,7 @@ function drawLabels(context) {
     if (isChosen || (i % step === 0 && isFarFrom(i, cellShown.query - box.row, step))) {
       label(token, isChosen, colors.query);
       context.textAlign = "right";
-      context.fillText(fitLabel(context, token.shown, left - 8), left - 6, top + (i + 0.5) * cell);
+      context.fillText(fit(token.shown, left - 8), left - 6, top + (i + 0.5) * cell);
     }
   }
   for (let j = 0; j < box.columns; j++) {
@@ -350,9 +355,10 @@ function drawLabels(context) {
       context.rotate(-Math.PI / 2);
       context.textAlign = "left";
     }
-    context.fillText(fitLabel(context, token.shown, isFlat ? cell : top - 8), 0, 0);
+    context.fillText(fit(token.shown, isFlat ? cell : top - 8), 0, 0);
     context.restore();
   }
+  byId("heatmap").dataset.cut = cut; // how many names did not fit
   byId("label-note").textContent = step > 1 ? `every ${step}${step === 2 ? "nd" : step === 3 ? "rd" : "th"} token is labelled; zoom in to see each` : "";
 }
 

@@ -7,9 +7,11 @@ import { isOwn, stageValues } from "./stages.js";
 import { attended, blended, choose, isChanged, page, shownCell, sideWeights, state, untouched, whatIf } from "./state.js";
 
 const ROWS_SHOWN = 8;
+const MANY_ROWS = 64;
 
 let showsAll = false;
 let speaking = 0;
+let waiting = 0;
 let tableShown = "";
 
 /** Set up the buttons that show the whole row, and the column instead. */
@@ -128,6 +130,16 @@ function drawTable(found, query, key) {
   const name = [state.layer, state.head, isSeen ? key : query, state.side, showsAll, state.theme, state.scaling,
     JSON.stringify(whatIf()), state.sinks].join();
   const body = byId("row-body");
+  clearTimeout(waiting);
+  if (name !== tableShown && showsAll && body.children.length > MANY_ROWS) {
+    // hundreds of rows take longer than a frame: write them when the pointer rests
+    waiting = setTimeout(() => {
+      body.replaceChildren();
+      const shown = shownCell();
+      drawTable(attended(), shown.query, shown.key);
+    }, 120);
+    return;
+  }
   if (name !== tableShown) {
     tableShown = name;
     const weights = sideWeights(query, key);
