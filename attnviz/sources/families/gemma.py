@@ -33,7 +33,7 @@ _COMMON: dict[str, Any] = {
     "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "attention_bias": False,
     "tie_word_embeddings": True, "rope_parameters": None, "rope_scaling": None,
     "rope_theta": 10000.0, "pad_token_id": 0, "eos_token_id": 1, "hidden_act": None,
-    "hidden_activation": None, "rope_freqs": None,
+    "hidden_activation": None,
 }  # fmt: skip
 _CAPPED: dict[str, Any] = {
     "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
@@ -118,7 +118,6 @@ class Gemma:
             rope = read_rope(
                 told if told is not None else s.rope_scaling,
                 theta=s.rope_theta,
-                divisors=s.rope_freqs,
                 **same,
             )
             return {FULL: rope, SLIDING: rope}
@@ -127,7 +126,7 @@ class Gemma:
         full = dict((told or {}).get(FULL) or {}) | dict(s.rope_scaling or {})
         sliding = (told or {}).get(SLIDING)
         return {
-            FULL: read_rope(full, theta=s.rope_theta, divisors=s.rope_freqs, **same),
+            FULL: read_rope(full, theta=s.rope_theta, **same),
             SLIDING: read_rope(sliding, theta=s.rope_local_base_freq, **same),
         }
 

@@ -40,7 +40,7 @@ COMMON: dict[str, Any] = {
     "num_attention_heads": 32, "num_key_value_heads": None, "hidden_act": "silu",
     "max_position_embeddings": 2048, "tie_word_embeddings": False, "rope_parameters": None,
     "rope_scaling": None, "rope_theta": 10000.0, "head_dim": None, "pad_token_id": None,
-    "eos_token_id": None, "rope_freqs": None,
+    "eos_token_id": None,
 }  # fmt: skip
 _RMS, _LAYER = {"rms_norm_eps": 1e-6}, {"layer_norm_eps": 1e-5}
 _WINDOW = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28, "layer_types": None}  # fmt: skip
@@ -210,7 +210,6 @@ class Llama:
             part=part,
             in_pairs=self.variant.in_pairs,
             original=getattr(s, "original_max_position_embeddings", None),
-            divisors=s.rope_freqs,
         )
 
     def _read_layers(self, s: Any) -> tuple[list[int | None], list[bool]]:

@@ -141,7 +141,7 @@ def open_light(
         from attnviz.sources.families.gguf_view import open_view, read_view
 
         view = read_view(files.weights[0], sha256)
-        config, config_sha256, stored = view.config, sha256, open_view(files.weights[0], view)
+        config, config_sha256, stored = dict(view.config), sha256, open_view(view)
     else:
         config, config_sha256 = _read_folder(files)
         stored = open_safetensors(files.weights)
@@ -158,13 +158,6 @@ def open_light(
     engine = Engine(family, weights)
     proof = kept_proof(sha256, config)
     has_library = all(importlib.util.find_spec(m) for m in ("transformers", "torch"))
-    if (
-        proof is None and files.kind == "gguf"
-    ):  # every key and tensor is known, or the file is refused
-        from attnviz.sources.models.gguf import read_gguf
-        from attnviz.sources.models.gguf_accounting import account
-
-        account(read_gguf(files.weights[0]))
     if proof is None and has_library:
         try:
             proof = prove(engine, files, config, sha256, notify=notify)

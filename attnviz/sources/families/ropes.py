@@ -9,7 +9,7 @@ frequency is 2e-5 of an angle.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,6 @@ class Rope:
         The config's other numbers, as it names them.
     in_pairs
         Neighbouring numbers are turned together (Cohere), instead of the two halves of a head.
-    divisors
-        (width / 2,) by which a file divides every frequency; a GGUF's ``rope_freqs``.
     """
 
     kind: str
@@ -61,7 +59,6 @@ class Rope:
     n_positions: int
     told: Mapping[str, Any]
     in_pairs: bool = False
-    divisors: Floats | None = None
 
     @property
     def grows(self) -> bool:
@@ -95,8 +92,6 @@ class Rope:
             turns, attention_factor = self._yarn(slow.astype(np.float32))
         elif self.kind == "longrope":
             turns, attention_factor = self._longrope(slow.astype(np.float32), n_tokens)
-        if self.divisors is not None:
-            turns = turns / self.divisors
         return turns.astype(np.float32), attention_factor
 
     def _llama3(self, turns: Floats) -> Floats:
@@ -206,7 +201,6 @@ def read_rope(
     part: float = 1.0,
     in_pairs: bool = False,
     original: int | None = None,
-    divisors: Sequence[float] | None = None,
 ) -> Rope:
     """Read what a config says about rotary positions.
 
@@ -257,12 +251,7 @@ def read_rope(
     for name in ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"):
         if given.get(name) is not None:
             _check_number(name, given[name])
-    divided = None
-    if divisors is not None:
-        divided = np.asarray(divisors, np.float32)
-        if divided.shape != (width // 2,):
-            raise NotOurs(f"rope_freqs has shape {divided.shape}, not ({width // 2},)")
-    return Rope(kind, theta, width, n_positions, given, in_pairs, divided)
+    return Rope(kind, theta, width, n_positions, given, in_pairs)
 
 
 def _check_number(name: str, value: Any) -> float:

@@ -112,18 +112,13 @@ def _from_arrays(
     n_layers: int,
     words: Sequence[int] | None,
 ) -> Any:
-    told = {k: v for k, v in config.items() if k not in ("model_type", "rope_freqs")}
+    told = {k: v for k, v in config.items() if k != "model_type"}
     if words is not None:
         told |= {"vocab_size": len(words), "pad_token_id": None}
     made = transformers.AutoConfig.for_model(config["model_type"], **told)
     _shorten(made, n_layers)
     with importlib.import_module("accelerate").init_empty_weights(include_buffers=False):
         model = transformers.AutoModel.from_config(made, attn_implementation="eager").eval()
-    divisors = config.get("rope_freqs")
-    if divisors is not None:
-        for name, buffer in model.named_buffers():
-            if name.endswith("inv_freq") and "sliding" not in name:
-                buffer.div_(torch.tensor(divisors))
     state = _state(engine, n_layers, words)
     unused = {key: value for key, value in model.state_dict().items() if key.startswith("pooler.")}
     state |= {key: torch.zeros(value.shape) for key, value in unused.items()}
