@@ -116,7 +116,7 @@ def open_view(view: Account) -> Weights:
 def _shape_of(view: Account, part: Part, tensor: GgufTensor) -> tuple[int, ...]:
     """Return a parameter's shape, by numbers that take no room."""
     try:
-        return part.change(np.broadcast_to(np.float32(0), tensor.shape)).shape
+        return tuple(part.change(np.broadcast_to(np.float32(0), tensor.shape)).shape)
     except (ValueError, IndexError) as fault:
         raise InputError(
             f"{view.file.path.name}: {part.tensors[0][:80]} has a shape that its settings do not "
