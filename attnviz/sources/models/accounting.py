@@ -43,6 +43,8 @@ _MASK = re.compile(
 )
 _MASKED = re.compile(r"(^|\.)(attn|attention|crossattention)\.masked_bias\Z")
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d+)\.")
+_FORETELLS = re.compile(r"\.(eh_proj|enorm|hnorm|shared_head|mtp\w*)\.")
+"""Tensors of a layer behind the last that foretells one more word (DeepSeek-V3's multi-token prediction)."""
 _MORE_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
 
 
@@ -107,13 +109,16 @@ def check_left_over(
     """
     n_layers = _first(config, ("num_hidden_layers", "n_layer", "num_layers", "n_layers"))
     more = _first(config, _MORE_LAYERS)
+    foretelling = {
+        int(found[1]) for found in map(_LAYER.search, filter(_FORETELLS.search, left)) if found
+    }
     kept, beyond = [], []
     for key, shape in sorted(left.items()):
         layer = _LAYER.search(key)
         if is_aside(key, shape, prefix=prefix, run=run):
             continue
         if layer and n_layers and n_layers <= int(layer[1]):
-            if int(layer[1]) >= n_layers + more:  # else they foretell a second word
+            if int(layer[1]) >= n_layers + more or int(layer[1]) not in foretelling:
                 beyond.append(key)
             continue
         kept.append(key)

@@ -275,7 +275,8 @@ def wrap(model: Any, *, config: Any = None, dtype: str = "float32", device: Any 
     body = model
     if not getattr(config, "is_encoder_decoder", False) or not _is_pair(model):
         body = getattr(model, "base_model", model)
-        if hasattr(config, "vision_config") and hasattr(body, "text_model"):
+        is_tower = hasattr(config, "vision_config") or hasattr(config, "audio_config")
+        if is_tower and hasattr(body, "text_model"):
             body = body.text_model
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     is_pair = bool(getattr(config, "is_encoder_decoder", False)) and _is_pair(model)

@@ -75,7 +75,15 @@ SHAPES: tuple[dict[str, int], ...] = (
 
 def shrink(kind: Any, shape: dict[str, int], **changes: Any) -> Any:
     """Return a tiny config of a class, its own sub-configs shrunk likewise, with some settings as given."""
-    return kind(**{**_small(kind(), shape), **changes})
+    return kind(**_merged(_small(kind(), shape), changes))
+
+
+def _merged(given: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with those of ``changes`` in their place, inside of sub-configs too."""
+    both = {
+        k: v for k, v in changes.items() if isinstance(v, dict) and "model_type" in given.get(k, ())
+    }
+    return {**given, **changes, **{k: _merged(given[k], v) for k, v in both.items()}}
 
 
 def _small(config: Any, shape: dict[str, int]) -> dict[str, Any]:
@@ -146,7 +154,7 @@ def tiny_models(
             torch.manual_seed(0)
             with torch.device("meta"):
                 skeleton = model_kind._from_config(config, attn_implementation="eager")
-            if sum(p.numel() for p in skeleton.parameters()) > 20_000_000:
+            if sum(p.numel() for p in skeleton.parameters()) > 100_000_000:
                 continue
             torch.manual_seed(0)
             model = model_kind._from_config(config, attn_implementation="eager")

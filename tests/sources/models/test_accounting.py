@@ -51,12 +51,15 @@ def test_what_belongs_to_a_part_that_runs_is_never_aside() -> None:
 
 
 def test_layers_beyond_the_config_s_need_a_setting_that_says_so() -> None:
-    more = {"model.layers.2.self_attn.q_proj.weight": (8, 8)}
+    more: dict[str, Shape | None] = {"model.layers.2.self_attn.q_proj.weight": (8, 8)}
     with pytest.raises(
         InputError, match=r"more layers than the 2 of its config, first 'model\.layers\.2"
     ):
         check_left_over("m", more, prefix="", run=(), config=LAYERS)
     config = SimpleNamespace(num_hidden_layers=2, num_nextn_predict_layers=1)
+    with pytest.raises(InputError, match="more layers"):  # a layer like the others is one of them
+        check_left_over("m", more, prefix="", run=(), config=config)
+    more["model.layers.2.eh_proj.weight"] = (8, 16)
     check_left_over("m", more, prefix="", run=(), config=config)
     with pytest.raises(InputError, match=r"more layers.*model\.layers\.3"):
         check_left_over("m", {"model.layers.3.a": (8,)}, prefix="", run=(), config=config)
