@@ -13,7 +13,7 @@ IDS = (
     "M1", "M3", "M5", "M7", "M9", "P1", "P3", "P5", "P7", "P9", "W1", "W3", "W5", "W7", "T1", "T3", "T5",
     "R1", "R3", "R5", "R7", "H1", "H3", "H5", "H7", "C1", "C3", "C5",
     "P_s1", "W_s1", "W_s3", "W_s5", "T_s1", "H_s1", "H_s3", "C_s1", "C_s3",
-    "N4", "N6", "N7", "N9", "N13", "N30", "N31", "N36", "N40", "N46", "F1a", "F4", "F5",
+    "N1", "N4", "N6", "N7", "N9", "N13", "N30", "N31", "N36", "N40", "N46", "F1a", "F4", "F5",
     "F6", "F9", "F13", "F14", "N17", "N44", "N45", "N47",
 )  # fmt: skip
 """M arithmetic and masks, P equality with a model, W weight files, T tokens, R tables in terminals,
