@@ -120,3 +120,18 @@ def test_the_largest_difference_is_nan_where_one_is() -> None:
     assert math.isnan(worse(0.0, math.nan))
     assert math.isnan(worse(math.nan, 3.0))
     assert worse(0.0, np.inf, 1.0) == math.inf
+
+
+@pytest.mark.parametrize("engine", ["light", "library"])
+def test_a_word_is_not_written_by_scores_that_are_none(
+    engine: str, cli: Callable[..., Result]
+) -> None:
+    folder = write_model(Path("tiny"), tie_word_embeddings=False)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = np.full((60, 32), 3e38, np.float32)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    how = ("--model", str(folder), "--engine", engine)
+    assert cli("explain", "hello world bear", *how).code == 0
+    done = cli("generate", "hello world bear", "-n", "2", *how)
+    assert (done.code, done.out) == (3, ""), done
+    assert "NaN or Inf as a word's score after 4 tokens" in done.err

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.errors import InputError
 from attnviz.masks import reachable_keys, visible_block
 from attnviz.records import LayerHeads
 from attnviz.sources.families.distances import DistanceBias
@@ -66,6 +67,7 @@ class Attend:
             )
             z = outputs(part)
             if heads.layer in self.wanted:
+                _check_finite(part, z)
                 self.consume(places, replace(part, own_output=z))
             if not is_last:
                 rows = slice(start, start + length * count)
@@ -83,6 +85,18 @@ class Attend:
             k, v = np.concatenate([before[0], k], 1), np.concatenate([before[1], v], 1)
         self.past[heads.layer] = (k, v)
         return replace(heads, k=k, v=v)
+
+
+def _check_finite(heads: LayerHeads, z: Floats) -> None:
+    """Refuse NaN and infinity before anything is computed from them: the gate for every command."""
+    for name, values in (("q", heads.q), ("k", heads.k), ("v", heads.v), ("its output", z)):
+        with np.errstate(all="ignore"):
+            is_fine = np.isfinite(values.sum(dtype=np.float64))
+        if not is_fine and not np.isfinite(values).all():
+            raise InputError(
+                f"layer {heads.layer} gives NaN or Inf in {name} for this text: a weight is none, or "
+                "float32 does not hold its numbers; --engine library says which weight"
+            )
 
 
 def _cut(heads: LayerHeads, start: int, length: int, count: int) -> LayerHeads:

@@ -17,6 +17,9 @@ from attnviz.sources.families.weights import Weights
 Consume = Callable[[Sequence[int], LayerHeads], None]
 Tell = Callable[[int, int], None]
 
+_FOUND_LATER = np.errstate(over="ignore", invalid="ignore")
+"""What overflows is refused by name where a layer or a word's score is handed on."""
+
 
 @dataclass
 class Engine:
@@ -102,6 +105,7 @@ class Engine:
         """Return what lies outside of layers, as float32."""
         return 4 * sum(math.prod(shape) for shape in self.family.tensors().values())
 
+    @_FOUND_LATER
     def next_scores(
         self, ids: Sequence[int], past: dict[int, tuple[Floats, Floats]]
     ) -> Floats | None:
@@ -122,6 +126,7 @@ class Engine:
         scores = self.family.logits(self.weights, self.family.finish(self.weights, x_LD[-1:]))
         return None if scores is None else scores[0]
 
+    @_FOUND_LATER
     def _forward(
         self,
         texts: Sequence[Sequence[int]],

@@ -200,6 +200,11 @@ class LightSource(Source):
         for _ in range(n_new):
             scores = self.engine.next_scores(ids, past)
             assert scores is not None
+            if not np.isfinite(scores).all():
+                raise InputError(
+                    f"{self.files.name} gives NaN or Inf as a word's score after {len(ids)} tokens: what "
+                    "it would write next is not known"
+                )
             new = int(scores.argmax()) if temperature == 0 else _draw(scores, temperature, draw)
             ids.append(new)
             if tell is not None:

@@ -43,6 +43,7 @@ def write_entry(kind: str, key: str, value: Any) -> None:
     target = _entry(kind, key)
     with contextlib.suppress(OSError):
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sweep(target.parent)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_own_prefix())
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from attnviz.errors import UsageError
+from attnviz.errors import InputError, UsageError
 from attnviz.records import Tokens
 from attnviz.sources.models.capture.state import unchanged
 from attnviz.sources.models.guarding import guard_run
@@ -66,11 +66,28 @@ def write_on(
                 max_new_tokens=n_new,
                 do_sample=temperature > 0,
                 num_beams=1,
+                logits_processor=[_check_scores],
                 **options,
             ),
         )
     first = 1 if loaded.is_encoder_decoder else len(ids)
     return [int(i) for i in made[0, first:].tolist()]
+
+
+def _check_scores(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """Refuse to write by scores that are none; words that are forbidden have −Inf.
+
+    Raises
+    ------
+    InputError
+        NaN or +Inf, or no word at all: the largest of them would be whatever stands first.
+    """
+    if not bool(torch.isfinite(scores.max())):  # NaN is the largest where there is one
+        raise InputError(
+            f"the model gives NaN or Inf as a word's score after {ids.shape[1]} tokens: what it would "
+            "write next is not known; try --dtype float32"
+        )
+    return scores
 
 
 def go_on(

@@ -287,3 +287,25 @@ def test_the_test_above_can_fail(folder: Path) -> None:
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "['torch', 'transformers']"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_number_that_is_none_is_refused_where_no_library_could_say_so(
+    value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(opening.importlib.util, "find_spec", lambda _: None)
+    made = write_model(tmp_path / "tiny")
+    tensors = load_file(made / "model.safetensors")
+    name = "model.layers.1.self_attn.k_proj.weight"
+    tensors[name] = tensors[name].copy()
+    tensors[name][3, 4] = value
+    save_file(tensors, made / "model.safetensors", metadata={"format": "pt"})
+    light = opened(made)
+    assert light.proof is None
+    found: list[LayerHeads] = []
+    with pytest.raises(InputError, match="layer 1 gives NaN or Inf in k"):
+        light.run(light.tokenize(TEXT), light.layers, found.append)
+    assert [heads.layer for heads in found] == [0]

@@ -9,7 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from attnviz.sources.models.cache import new_folder, sweep
+import pytest
+
+from attnviz.sources.models.cache import cache_folder, new_folder, sweep, write_entry
 
 WRITE = """
 import sys, time
@@ -61,3 +63,15 @@ def test_names_that_say_no_process_stay_for_a_day(tmp_path: Path) -> None:
     sweep(tmp_path)
     assert os.listdir(tmp_path) == []
     sweep(tmp_path / "gone")
+
+
+def test_an_entry_that_was_half_written_is_swept_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    write_entry("plan", "a", 1)
+    left = cache_folder() / "plan" / ".new-file.json"
+    left.write_text("{")
+    os.utime(left, (time.time() - 90_000,) * 2)
+    write_entry("plan", "b", 2)
+    assert sorted(os.listdir(left.parent)) == ["a.json", "b.json"]
