@@ -292,29 +292,6 @@ class HeadChoice:
     key_habit: float
     telling: float
 
-    def reason(
-        self, labels: Sequence[str] | None = None, key_labels: Sequence[str] | None = None
-    ) -> str:
-        """Say in one line why this head was ranked where it is.
-
-        Examples
-        --------
-        >>> HeadChoice(0, 4, 3, 4, 0.928, 0.114, 0.05, 0.814).reason()
-        '3 → 4 has .93; this head gives .11 at that distance and .05 to that key elsewhere'
-        """
-        keys = labels if key_labels is None else key_labels
-        link = [
-            str(i) if names is None else f"{i}:{names[i]}"
-            for i, names in ((self.query, labels), (self.key, keys))
-        ]
-        numbers = [
-            f"{n:.2f}".removeprefix("0") for n in (self.weight, self.distance_habit, self.key_habit)
-        ]
-        return (
-            f"{link[0]} → {link[1]} has {numbers[0]}; this head gives {numbers[1]} at that distance "
-            f"and {numbers[2]} to that key elsewhere"
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class LayerStack(HasAbout):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_NEAR = 2.0**-16
+NEAR = 2.0**-16
 """Share of a row's largest number within which numbers are equal: float32 sums differ by 1e-6."""
 
 
@@ -79,7 +79,7 @@ def by_size(values: npt.ArrayLike, n: int | None = None) -> Any:
     """Return the places of the n largest numbers of every row, by falling size.
 
     What only rounding keeps apart is equal, and equal numbers keep their order: a number and all
-    within ``_NEAR`` below it, then the largest of the rest and all within ``_NEAR`` below that.
+    within ``NEAR`` below it, then the largest of the rest and all within ``NEAR`` below that.
 
     Parameters
     ----------
@@ -146,4 +146,4 @@ def _tolerance(numbers: Any) -> Any:
     import numpy as np
 
     sizes = np.where(np.isfinite(numbers), np.abs(numbers), 0.0)
-    return _NEAR * sizes.max(axis=-1, keepdims=True, initial=0.0)
+    return NEAR * sizes.max(axis=-1, keepdims=True, initial=0.0)

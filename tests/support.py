@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from attnviz.records import HeadChoice
 
 SENTENCE = "A cute teddy bear is reading"
 HOSTILE = (
@@ -45,6 +48,18 @@ def rounding_of(scores: Any) -> float:
 def how_to_test(reason: str) -> str:
     """Return the command that brings what a skipped test lacks; nothing where none can."""
     return next((command for word, command in BRINGS.items() if word in reason), "")
+
+
+def choose_head(
+    weights: Any, special: Sequence[bool], query: int | None = None, **sides: Any
+) -> tuple[HeadChoice, ...]:
+    """Rank heads of dense weights (layers, heads, L, S)."""
+    from attnviz.core.measures.choose import Ranking
+
+    ranking = Ranking(special, query, n_queries=weights.shape[2], **sides)
+    for layer, heads_HLS in enumerate(weights):
+        ranking.add(layer, range(len(heads_HLS)), heads_HLS)
+    return ranking.ranked()
 
 
 @dataclass(frozen=True)

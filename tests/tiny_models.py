@@ -42,12 +42,19 @@ def write_tokenizer(folder: Path, **more: Any) -> None:
 def write_model(folder: Path, **changes: Any) -> Path:
     """Write a whole tiny Llama without any library of models."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    config = {**CONFIG, **changes}
+    (folder / "config.json").write_text(json.dumps(config))
+    n_q, n_kv = 8 * config["num_attention_heads"], 8 * config["num_key_value_heads"]
     draw = np.random.default_rng(0).standard_normal
     tensors = {"model.embed_tokens.weight": draw((60, 32)), "model.norm.weight": np.ones(32)}
-    for i in range(2):
+    for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}"
-        for name, shape in (("q", (32, 32)), ("k", (16, 32)), ("v", (16, 32)), ("o", (32, 32))):
+        for name, shape in (
+            ("q", (n_q, 32)),
+            ("k", (n_kv, 32)),
+            ("v", (n_kv, 32)),
+            ("o", (32, n_q)),
+        ):
             tensors[f"{at}.self_attn.{name}_proj.weight"] = draw(shape)
         for name, shape in (("gate", (48, 32)), ("up", (48, 32)), ("down", (32, 48))):
             tensors[f"{at}.mlp.{name}_proj.weight"] = draw(shape) / 8

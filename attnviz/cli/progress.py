@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from attnviz.cli import terminal
 from attnviz.render.units import say_time
 
 if TYPE_CHECKING:
     from attnviz.runs.batch.run import Progress as BatchProgress
+    from attnviz.runs.summarize import Work
 
-_FIRST_S = 2.0
+_FIRST_S, _SLOW_S = 2.0, 3.0
 _TERMINAL_S, _PIPE_S = 0.2, 10.0
 
 
@@ -111,3 +114,27 @@ def batch_line(now: BatchProgress) -> str:
     if now.rate:
         parts.append(f"{now.rate:,.0f} texts/s" if now.rate >= 10 else f"{now.rate:.2g} texts/s")
     return ", ".join((*parts, f"{now.texts:,} of {now.n_texts:,}"))
+
+
+@contextmanager
+def streaming(what: str, *, quiet: bool) -> Iterator[dict[str, Any]]:
+    """Give what a streamed run takes to say: ``announce`` and ``progress``.
+
+    What it takes is said where that is more than a few seconds, and how far it is.
+    """
+    line = Progress(what, quiet=quiet)
+
+    def announce(work: Work) -> None:
+        if quiet or work.seconds < _SLOW_S:
+            return
+        heads = work.n_layers * work.n_heads
+        terminal.say(
+            f"{work.n_tokens:,} tokens, {heads} head{'' if heads == 1 else 's'}: "
+            f"{2 * work.multiply_adds:.1e} operations, {work.memory_bytes / 1e6:,.0f} MB, "
+            f"about {say_time(work.seconds)}"
+        )
+
+    try:
+        yield {"announce": announce, "progress": line}
+    finally:
+        line.close()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.cli import command as g
 from attnviz.cli import options as o
-
-if TYPE_CHECKING:
-    from attnviz.api import Summary
-    from attnviz.runs.summarize import Work
 
 EXAMPLES = """\b
 Examples:
@@ -17,7 +13,6 @@ Examples:
   attnviz summary "A cute teddy bear is reading" -o summary.npz
   attnviz summary "to be or not to be" --rows 0-2 --keys 3-5
 """
-_SLOW_S = 3.0
 
 
 @g.grouped
@@ -63,44 +58,14 @@ def summary(
         say_notices(rectangle.notices, talk)
         emit(view.view_rectangle(rectangle), target, screen, talk)
         return
-    from attnviz.runs.summarize import SHOWN
+    from attnviz.cli.progress import streaming
+    from attnviz.runs.summarize import SHOWN, summarize
 
     wanted = tuple(name.strip() for name in figures.split(",")) if figures else SHOWN
     for name in wanted:
         o.check_choice("figures", name, SHOWN)
-    how = {"figures": wanted, "n_links": links, "map_size": map_size}
-    found = stream_text(text, origin.settings(talk), talk, **how)
+    how: dict[str, Any] = {"figures": wanted, "n_links": links, "map_size": map_size}
+    with streaming("streaming", quiet=talk.quiet) as told:
+        found = summarize(text, **origin.settings(talk), **how, **told)
     say_notices(found.notices, talk)
     emit(view.view(found, pool=pool), target, screen, talk)
-
-
-def stream_text(text: str, settings: dict[str, Any], talk: g.Talk, **how: Any) -> Summary:
-    """Stream a text; say what it takes where that is more than a few seconds, and how far it is."""
-    from attnviz.cli.progress import Progress
-    from attnviz.runs.summarize import summarize
-
-    progress = Progress("streaming", quiet=talk.quiet)
-    try:
-        return summarize(
-            text,
-            announce=lambda work: _announce(work, talk),
-            progress=progress,
-            **settings,
-            **how,
-        )
-    finally:
-        progress.close()
-
-
-def _announce(work: Work, talk: g.Talk) -> None:
-    from attnviz.cli import terminal
-    from attnviz.render.units import say_time
-
-    if talk.quiet or work.seconds < _SLOW_S:
-        return
-    heads = work.n_layers * work.n_heads
-    terminal.say(
-        f"{work.n_tokens:,} tokens, {heads} head{'' if heads == 1 else 's'}: "
-        f"{2 * work.multiply_adds:.1e} operations, {work.memory_bytes / 1e6:,.0f} MB, "
-        f"about {say_time(work.seconds)}"
-    )

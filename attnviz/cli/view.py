@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from attnviz.cli import command as g
 from attnviz.cli import options as o
-
-if TYPE_CHECKING:
-    from attnviz.render.shapes import Document
 
 EXAMPLES = """\b
 Examples:
@@ -38,7 +33,6 @@ def view(
     the score of --token and --key. entropy: how spread each query looks, per head.
     """
     from attnviz.cli.write import choose_format, emit, say_notices
-    from attnviz.errors import TooLong
 
     screen = look.screen(picture=picture)
     choose_format(target)
@@ -52,13 +46,22 @@ def view(
         settings["head"] = getattr(module, "HEADS", None)
     if origin.layer is None and origin.model is not None:
         settings["layer"] = getattr(module, "LAYERS", None)
-    try:
+    if name == "rollout" and not origin.words:
+        from attnviz.cli.progress import streaming
+        from attnviz.records import Trace
+        from attnviz.render.views.rollout import view_rows
+        from attnviz.runs.rollout import rollout
+
+        del settings["words"]
+        with streaming("rollout", quiet=talk.quiet) as told:
+            found = rollout(text, **settings, token=token, progress=told["progress"])
+        if not isinstance(found, Trace):
+            say_notices(found.notices, talk)
+            emit(view_rows(found), target, screen, talk)
+            return
+        trace = found
+    else:
         trace = explain.explain(text, **settings, token=token)
-    except TooLong as fault:
-        if name != "rollout" or not token:
-            raise
-        emit(_stream_rollout(text, token, origin, talk, fault), target, screen, talk)
-        return
     say_notices(trace.notices, talk)
     chosen = {}
     if token:
@@ -67,26 +70,6 @@ def view(
         chosen["keys"] = request.find_tokens(trace.keys, key)
     check_taken(name, module, chosen)
     emit(module.view(trace, **chosen), target, screen, talk)
-
-
-def _stream_rollout(
-    text: str, token: list[str], origin: g.Origin, talk: g.Talk, fault: Exception
-) -> Document:
-    """Go through a text that is too long for every cell to be held, row by row, and say so."""
-    from attnviz.cli.progress import Progress
-    from attnviz.cli.write import say_notices
-    from attnviz.render.views.rollout import view_rows
-    from attnviz.runs.rollout import stream_rollout
-
-    why = str(fault).partition(":")[0]
-    say_notices([f"{why}, too many to hold: only the rows of --token are computed"], talk)
-    kept = {f.name for f in fields(g.Place)}
-    settings = {k: v for k, v in origin.settings(talk).items() if k in kept or k == "notify"}
-    tell = Progress("rollout", quiet=talk.quiet)
-    try:
-        return view_rows(stream_rollout(text, token, progress=tell, **settings))
-    finally:
-        tell.close()
 
 
 def find_view(name: str) -> ModuleType:

@@ -19,7 +19,7 @@ from attnviz.records import Array, LayerHeads, Tokens, Trace
 from attnviz.runs import pool_words as pooled
 from attnviz.runs.parity import parity_of, verify_model
 from attnviz.runs.request import find_tokens
-from attnviz.runs.run import Origin, Run, check_dense_size, choose, narrow, open_text
+from attnviz.runs.run import Chosen, Origin, Run, check_dense_size, choose, narrow, open_text
 
 LOOP_MAX_CELLS = 1 << 16
 
@@ -95,16 +95,51 @@ def explain(
     >>> trace.stages["weights"].shape
     (1, 1, 6, 6)
     """
+    run, chosen = ask(
+        text, layer=layer, head=head, token=token, words=words, verify=verify, **origin
+    )
+    return trace_of(run, chosen, head=head, words=words)
+
+
+def ask(
+    text: str,
+    *,
+    layer: str | int | None = None,
+    head: str | int | None = None,
+    token: str | Sequence[str] | None = None,
+    words: bool = False,
+    verify: bool = False,
+    **origin: Unpack[Origin],
+) -> tuple[Run, Chosen]:
+    """Open a source, cut the text, and find the layers and heads that ``explain`` shows.
+
+    Returns
+    -------
+    run
+        With the chosen layers, and the checks of ``verify``.
+    chosen
+        The heads, and how they were chosen.
+    """
     run = open_text(text, layer=layer, **origin)
-    asked = _find_asked(run.queries, token, words=words)
-    proof = verify_model(run) if verify else {}
-    chosen = choose(run, layer=layer, head=head, query=asked, words=words)
-    trace = gather(replace(run, layers=chosen.layers), chosen.heads, kept=chosen.kept)
-    trace = replace(trace, about=replace(trace.about, checks={**trace.checks, **proof}))
+    query = _find_asked(run.queries, token, words=words)
+    checks = verify_model(run) if verify else {}
+    chosen = choose(run, layer=layer, head=head, query=query, words=words)
+    return replace(run, layers=chosen.layers, checks=checks), chosen
+
+
+def trace_of(run: Run, chosen: Chosen, *, head: str | int | None, words: bool) -> Trace:
+    """Compute what was asked for, every cell of it.
+
+    Raises
+    ------
+    TooLong
+        More cells than are held at once.
+    """
+    trace = gather(run, chosen.heads, kept=chosen.kept)
     if head == "mean":
         trace = average_heads(trace)
     trace = pooled.pool_words(trace) if words else trace
-    return replace(trace, ranking=chosen.ranking, asked=asked)
+    return replace(trace, ranking=chosen.ranking, asked=chosen.query)
 
 
 def _find_asked(tokens: Tokens, token: str | Sequence[str] | None, *, words: bool) -> int | None:

@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
 from attnviz import __version__, memory
 from attnviz.core import reference
-from attnviz.errors import ResourceError, TooLong, UsageError
+from attnviz.errors import TooLong, UsageError
 from attnviz.records import About, Array, HeadChoice, LayerHeads, RunInfo, Tokens
 from attnviz.runs.pool_words import group_words, join_tokens, pool
 from attnviz.runs.request import choose_heads, choose_layers, parse_layer
@@ -31,10 +31,17 @@ DENSE_MAX_CELLS = 1 << 24
 DENSE_CELL_BYTES = 112
 """What a cell takes at most while its stages are computed and kept: 80 to 90 were measured."""
 AUTO_MAX_CELLS = 1 << 28
-"""Cells of all heads together that ``auto`` looks at before it asks for a head's number."""
+"""Cells of all heads together that ``auto`` holds one layer after the other; more are streamed."""
+
+Notify: TypeAlias = Callable[[str], None]
+"""Told one line about slow work."""
 
 _AT_ONCE_CELLS = 1 << 22
 _KEPT_NUMBERS = 1 << 25
+
+
+def _say_nothing(_: str) -> None:
+    pass
 
 
 class Origin(TypedDict, total=False):
@@ -60,7 +67,7 @@ class Origin(TypedDict, total=False):
     causal: bool | None
     window: int | None
     scale: str | float | None
-    notify: Callable[[str], None]
+    notify: Notify
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,8 @@ class Place:
         Where and in what precision its numbers are worked with.
     what_if
         Changes of the source's rule.
+    notify
+        Told about slow work.
     """
 
     source: Source
@@ -117,6 +126,7 @@ class Place:
     device: str
     dtype: str
     what_if: WhatIf = field(default_factory=WhatIf)
+    notify: Notify = _say_nothing
 
     def core_for(self, n_tokens: int) -> Computing:
         """Choose the core for a text of this length."""
@@ -130,7 +140,16 @@ class Place:
         """Start a run of a text that is cut already."""
         queries, keys = self.source.sides(tokens)
         computing = self.core_for(max(len(queries), len(keys)))
-        return Run(self.source, computing, tokens, queries, keys, self.layers, self.what_if)
+        return Run(
+            self.source,
+            computing,
+            tokens,
+            queries,
+            keys,
+            self.layers,
+            self.what_if,
+            notify=self.notify,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +166,10 @@ class Run:
         Numbers of the asked-for layers.
     what_if
         Changes of the source's rule.
+    checks
+        What was compared before anything is computed.
+    notify
+        Told about slow work.
     """
 
     source: Source
@@ -156,6 +179,8 @@ class Run:
     keys: Tokens
     layers: tuple[int, ...]
     what_if: WhatIf = field(default_factory=WhatIf)
+    checks: Mapping[str, float] = field(default_factory=dict)
+    notify: Notify = _say_nothing
 
     @property
     def key_tokens(self) -> Tokens | None:
@@ -166,6 +191,12 @@ class Run:
     def n_cells(self) -> int:
         """L · S: what one head takes to be held whole."""
         return len(self.queries) * len(self.keys)
+
+    def too_long_for(self, n_heads: int) -> str | None:
+        """Say why so many heads are not held whole; None where they are."""
+        if self.n_cells * n_heads <= fitting_cells():
+            return None
+        return _count(len(self.queries), len(self.keys), n_heads)
 
     def each(self, consume: Callable[[LayerHeads], None]) -> dict[str, Any]:
         """Compute the layers in order, each changed as asked, and hand them on one at a time.
@@ -210,7 +241,7 @@ class Run:
             source=info,
             run=RunInfo(__version__, at.device, at.dtype, core or at.core, overrides),
             key_tokens=key_tokens,
-            checks=checks or {},
+            checks={**(checks or {}), **self.checks},
             notices=(
                 *info.notices,
                 *self.queries.notices,
@@ -283,7 +314,7 @@ def open_place(
     window: int | None = None,
     scale: str | float | None = None,
     n_tokens: int = 0,
-    notify: Callable[[str], None] = lambda _: None,
+    notify: Notify = _say_nothing,
 ) -> Place:
     """Open a layer's weights or a model, for any number of texts.
 
@@ -337,7 +368,7 @@ def open_place(
             max_tokens=max_tokens,
             project=computing.project,
         )
-        return Place(source, source.layers, device, dtype, what_if)
+        return Place(source, source.layers, device, dtype, what_if, notify)
     if weights != "sample":
         raise UsageError(f"--weights {weights} and --model {model} exclude each other: choose one")
     if n_heads is not None or n_kv_heads is not None:
@@ -355,7 +386,7 @@ def open_place(
     layers = choose_layers(layer, opened.layers, opened.info.n_layers)
     if opened.device.startswith("mps") and dtype == "float64":
         dtype = "float32"  # the device has no other
-    return Place(opened, layers, opened.device, dtype, what_if)
+    return Place(opened, layers, opened.device, dtype, what_if, notify)
 
 
 def _open_model(path: str, *, engine: str, device: str, dtype: str, **how: Any) -> Source:
@@ -406,10 +437,14 @@ def check_dense_size(n_queries: int, n_keys: int, n_heads: int) -> None:
         told = memory.compare(cells * DENSE_CELL_BYTES, fitting * DENSE_CELL_BYTES)
         held = f"holding them {told}"
     raise TooLong(
-        f"{n_queries} tokens and {n_heads} heads make {cells} cells: {held}, "
+        f"{_count(n_queries, n_keys, n_heads)}: {held}, "
         f"which is {math.isqrt(fitting // n_heads)} tokens; shorten the text, choose fewer heads, "
         "or use attnviz summary, which takes any length"
     )
+
+
+def _count(n_queries: int, n_keys: int, n_heads: int) -> str:
+    return f"{n_queries} tokens and {n_heads} heads make {n_queries * n_keys * n_heads} cells"
 
 
 # -- which heads are shown -------------------------------------------------------------------
@@ -425,12 +460,15 @@ class Chosen:
         Every head considered, the most telling first, where the choice was ours.
     kept
         Layers that were run on the way, by number, as the source gave them.
+    query
+        The query it was chosen for, None for all.
     """
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     ranking: tuple[HeadChoice, ...] = ()
     kept: Mapping[int, LayerHeads] = field(default_factory=dict)
+    query: int | None = None
 
 
 def choose(
@@ -458,19 +496,19 @@ def choose(
     ------
     UsageError
         A layer or head that does not exist.
-    ResourceError
-        More cells than ``auto`` looks at.
+    TooLong
+        Words of a text of which one head cannot be held whole.
     """
     info, layers = run.source.info, run.layers
     is_auto = head == "auto" or (head is None and info.is_model)
     heads = choose_heads("all" if is_auto else head, info.n_heads)
     is_one = str(head).isdigit() and layer is None  # a head's number alone: in which layer?
     if not (is_auto or is_one) or len(layers) * len(heads) == 1:
-        return Chosen(layers, heads)
+        return Chosen(layers, heads, query=query)
     ranking, kept = rank(run, layers, heads, query, words=words)
     best = ranking[0]
     kept = {best.layer: kept[best.layer]} if best.layer in kept else {}
-    return Chosen((best.layer,), (best.head,), ranking, kept)
+    return Chosen((best.layer,), (best.head,), ranking, kept, query)
 
 
 def rank(
@@ -485,18 +523,21 @@ def rank(
 
     Notes
     -----
-    One layer at a time; of each head O(S) numbers stay.
+    One layer at a time; of each head O(L + S) numbers stay. Long texts are gone through in blocks of
+    rows, twice, so that the choice is the same at any length.
     """
     from attnviz.core.measures.choose import Ranking
 
-    n_queries, n_keys = len(run.queries), len(run.keys)
-    cells = n_queries * n_keys * len(heads) * len(layers)
-    if cells > AUTO_MAX_CELLS:
-        raise ResourceError(
-            f"{n_queries} tokens, {len(layers)} layers and {len(heads)} heads make {cells} cells: "
-            "too many to find the most telling head; choose with --layer N --head N"
+    n_heads = len(heads) * len(layers)
+    is_long = run.n_cells * n_heads > AUTO_MAX_CELLS or run.too_long_for(1) is not None
+    if words:  # pooling takes a head whole
+        is_long = False
+        check_dense_size(len(run.queries), len(run.keys), 1)
+    if is_long:
+        run.notify(
+            f"looking for the most telling of {n_heads} heads over {len(run.queries):,} tokens; "
+            "--layer N --head N chooses one at once"
         )
-    check_dense_size(n_queries, n_keys, 1)
     groups = (group_words(run.queries), group_words(run.keys)) if words else None
     queries, keys = run.queries, run.keys
     if groups is not None:
@@ -515,7 +556,15 @@ def rank(
         room -= sum(int(np.prod(part.shape)) for part in (found.q, found.k, found.v))
         if room >= 0:
             kept[found.layer] = found
-        step = max(1, fitting_cells(_AT_ONCE_CELLS) // (n_queries * n_keys))
+        if is_long:
+            from attnviz.core.device import choose_device
+            from attnviz.core.stream.rectangle import weight_rows
+
+            device = choose_device(run.computing.device)
+            for head in heads:
+                ranking.add_rows(found.layer, head, weight_rows(found, head, device=device))
+            return
+        step = max(1, fitting_cells(_AT_ONCE_CELLS) // run.n_cells)
         for first in range(0, len(heads), step):
             some = tuple(heads[first : first + step])
             narrowed, places = narrow(found, some)

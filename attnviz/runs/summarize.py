@@ -59,20 +59,6 @@ class Work:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A run, and which of its heads are streamed where."""
-
-    run: Run
-    heads: tuple[int, ...]
-    device: torch.device
-    dtype: torch.dtype
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        return self.run.layers
-
-
 def summarize(
     text: str,
     *,
@@ -135,43 +121,68 @@ def summarize(
     >>> found.by_layer[0].entropy_HL.shape
     (1, 6)
     """
-    asked = _open(text, layer=layer, head=head, words=words, **origin)
-    how: dict[str, Any] = {"n_links": n_links, "map_size": map_size}
-    announce(_plan(asked, figures=figures, **how))
-    run = asked.run
-    checks = verify_model(run) if verify else {}
+    run, heads = _open(text, layer=layer, head=head, words=words, **origin)
+    if verify:
+        run = replace(run, checks=verify_model(run))
+    return stream_run(
+        run,
+        heads,
+        figures=figures,
+        n_links=n_links,
+        map_size=map_size,
+        announce=announce,
+        progress=progress,
+    )
+
+
+def stream_run(
+    run: Run,
+    heads: Sequence[int],
+    *,
+    figures: Sequence[str] = SHOWN,
+    n_links: int = 8,
+    map_size: int = 128,
+    announce: Callable[[Work], None] = lambda _: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    notices: Sequence[str] = (),
+) -> Summary:
+    """Stream some heads of a run's layers, on its device and in its precision; see ``summarize``."""
+    announce(_plan(run, heads, figures=figures, n_links=n_links, map_size=map_size))
     from attnviz.core.stream.stream import stream
 
+    device, dtype = _where(run)
     by_layer: list[LayerSummary] = []
-    n_rows = len(run.queries) * len(asked.heads)
+    checks: dict[str, float] = {}
+    n_rows = len(run.queries) * len(heads)
 
     def consume(found: LayerHeads) -> None:
         own = found.own_output
         part = stream(
             found,
             figures=figures if own is None else tuple({*figures, "output"}),
-            subset=asked.heads,
-            device=asked.device,
-            dtype=asked.dtype,
+            subset=heads,
+            n_links=n_links,
+            map_size=map_size,
+            device=device,
+            dtype=dtype,
             progress=lambda done, _: progress(
-                len(by_layer) * n_rows + done, len(asked.layers) * n_rows
+                len(by_layer) * n_rows + done, len(run.layers) * n_rows
             ),
-            **how,
         )
-        norms = norms_of((found,), asked.heads)
+        norms = norms_of((found,), heads)
         if norms is not None and part.link_keys_HLN is not None:
             part = replace(part, value_norms_HS=norms[0])
         if own is not None:
             assert part.output_HLF is not None
-            worst = parity_of(run.source, [(found, asked.heads)], part.output_HLF[None])
+            worst = parity_of(run.source, [(found, heads)], part.output_HLF[None])
             checks["parity"] = worse(worst["parity"], checks.get("parity", 0.0))
             if "output" not in figures:
                 part = replace(part, output_HLF=None)
         by_layer.append(part)
 
     overrides = run.each(consume)
-    more = (*(notice for one in by_layer for notice in one.notices), *_blind_notice(by_layer))
-    about = run.about(overrides, core="stream", checks=checks, notices=more)
+    told = (*(notice for one in by_layer for notice in one.notices), *_blind_notice(by_layer))
+    about = run.about(overrides, core="stream", checks=checks, notices=(*notices, *told))
     return Summary(about, tuple(by_layer))
 
 
@@ -196,21 +207,23 @@ def compute_rectangle(
     """
     if asked_for.pop("verify", False):
         raise UsageError("--verify is for a whole text: leave out --rows and --keys")
-    asked = _open(text, **asked_for)
+    run, heads = _open(text, **asked_for)
     from attnviz.core.stream.rectangle import rectangle
 
-    run = asked.run
+    device, dtype = _where(run)
     rows, keys = rows or (0, len(run.queries)), keys or (0, len(run.keys))
-    where: dict[str, Any] = {"device": asked.device, "dtype": asked.dtype}
     by_layer: list[Any] = []
 
     def consume(found: LayerHeads) -> None:
         by_layer.append(
-            [rectangle(found, head, rows=rows, keys=keys, **where) for head in asked.heads]
+            [
+                rectangle(found, head, rows=rows, keys=keys, device=device, dtype=dtype)
+                for head in heads
+            ]
         )
 
     about = run.about(run.each(consume), core="stream")
-    return Rectangle(about, asked.layers, asked.heads, rows, keys, np.array(by_layer))
+    return Rectangle(about, run.layers, heads, rows, keys, np.array(by_layer))
 
 
 def _open(
@@ -220,7 +233,7 @@ def _open(
     head: str | int | None = None,
     words: bool = False,
     **origin: Unpack[Origin],
-) -> _Asked:
+) -> tuple[Run, tuple[int, ...]]:
     if head in ("mean", "auto"):
         raise UsageError(f"a summary has no head {head!r}: give --head all, a number or a range")
     if words:
@@ -228,23 +241,33 @@ def _open(
     from attnviz.core.device import choose_device, choose_dtype
 
     origin.setdefault("dtype", "float32")
-    place = choose_device(origin.get("device", "auto"))
-    kind = choose_dtype(origin["dtype"], device=place)
+    device = choose_device(origin.get("device", "auto"))
+    choose_dtype(origin["dtype"], device=device)
     notify = origin.get("notify")
     if notify is not None and len(text) > _SLOWLY_CUT:
         notify(f"cutting {len(text):,} characters into tokens")
     run = open_text(text, layer=layer, **origin)
-    run = replace(run, computing=replace(run.computing, device=str(place), dtype=origin["dtype"]))
+    computing = replace(run.computing, device=str(device), dtype=origin["dtype"])
     heads = choose_heads("all" if head is None else head, run.source.info.n_heads)
-    return _Asked(run, heads, place, kind)
+    return replace(run, computing=computing), heads
 
 
-def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int) -> Work:
+def _where(run: Run) -> tuple[torch.device, torch.dtype]:
+    """Return where and in what precision a run is streamed."""
+    from attnviz.core.device import choose_device, choose_dtype
+
+    device = choose_device(run.computing.device)
+    return device, choose_dtype(run.computing.dtype, device=device)
+
+
+def _plan(
+    run: Run, heads: Sequence[int], *, figures: Sequence[str], n_links: int, map_size: int
+) -> Work:
     """Predict what all layers take, by sizes alone; refuse what does not fit the memory."""
     from attnviz.core.device import free_memory_bytes
     from attnviz.core.stream.plan import plan_stream
 
-    run = asked.run
+    device, dtype = _where(run)
     info, n_queries, n_keys = run.source.info, len(run.queries), len(run.keys)
     sizes = LayerHeads(
         q=_nothing(info.n_heads, n_queries, info.d_k),
@@ -257,18 +280,18 @@ def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int)
         sizes,
         figures=figures,
         map_size=map_size,
-        device=asked.device,
-        dtype=asked.dtype,
-        subset=asked.heads,
+        device=device,
+        dtype=dtype,
+        subset=heads,
     )
     per_row = {"output": 4 * info.d_v, "entropy": 4, "first": 4, "links": 12 * n_links}
     per_key = {"received": 8, "distance": 16}
     kept = n_queries * (9 + sum(per_row.get(figure, 0) for figure in figures))
     kept += n_keys * sum(per_key.get(figure, 0) for figure in figures) + 12 * map_size**2
-    n_streamed = len(asked.layers) * len(asked.heads)
-    qkv = (sizes.q.size + sizes.k.size + sizes.v.size) * asked.dtype.itemsize
+    n_streamed = len(run.layers) * len(heads)
+    qkv = (sizes.q.size + sizes.k.size + sizes.v.size) * dtype.itemsize
     memory_bytes = qkv + plan.work_bytes + n_streamed * kept
-    room = free_memory_bytes(asked.device)
+    room = free_memory_bytes(device)
     if room is not None and memory_bytes > room:
         fits = int(n_queries * room / memory_bytes)
         raise ResourceError(
@@ -276,14 +299,12 @@ def _plan(asked: _Asked, *, figures: Sequence[str], n_links: int, map_size: int)
             f"about {fits:,} tokens would fit (--max-tokens), "
             "or fewer heads (--head)"
         )
-    multiply_adds = plan.multiply_adds * len(asked.layers)
+    multiply_adds = plan.multiply_adds * len(run.layers)
     # a block reaches as many keys beyond its rows' own as it has rows: all that a narrow window costs
-    reach = plan.multiply_adds / (len(asked.heads) * n_queries * (info.d_k + info.d_v))
+    reach = plan.multiply_adds / (len(heads) * n_queries * (info.d_k + info.d_v))
     beside = 1 + min(plan.n_rows, n_keys) / max(reach, 1.0)
-    seconds = multiply_adds * beside / _rate(asked, sizes, figures, multiply_adds)
-    return Work(
-        n_queries, len(asked.layers), len(asked.heads), multiply_adds, memory_bytes, seconds
-    )
+    seconds = multiply_adds * beside / _rate(sizes, figures, multiply_adds, device, dtype)
+    return Work(n_queries, len(run.layers), len(heads), multiply_adds, memory_bytes, seconds)
 
 
 def _nothing(*shape: int) -> Any:
@@ -291,7 +312,13 @@ def _nothing(*shape: int) -> Any:
     return np.broadcast_to(np.float32(0), shape)
 
 
-def _rate(asked: _Asked, sizes: LayerHeads, figures: Sequence[str], multiply_adds: int) -> float:
+def _rate(
+    sizes: LayerHeads,
+    figures: Sequence[str],
+    multiply_adds: int,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> float:
     """Return multiply-adds per second, from a small example where the work is not small."""
     if multiply_adds < _PROBED_MULTIPLY_ADDS:
         return _USUAL_RATE
@@ -308,7 +335,7 @@ def _rate(asked: _Asked, sizes: LayerHeads, figures: Sequence[str], multiply_add
     best = float("inf")
     for _ in range(2):
         started = time.perf_counter()
-        stream(heads, figures=figures, device=asked.device, dtype=asked.dtype)
+        stream(heads, figures=figures, device=device, dtype=dtype)
         best = min(best, time.perf_counter() - started)
     return n * n * (sizes.d_k + sizes.d_v) / best
 

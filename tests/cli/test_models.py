@@ -248,3 +248,20 @@ def test_models_start_up_without_heavy_libraries() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow  # 648 million cells are made, twice over
+def test_a_heatmap_of_a_long_text_through_144_heads_finds_its_head(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """1,500 tokens make 324 million cells, more than are ever held."""
+    size = {"num_hidden_layers": 9, "num_attention_heads": 16, "num_key_value_heads": 2}
+    folder = write_model(tmp_path / "m", **size, head_dim=8, max_position_embeddings=2048)
+    words = ["hello", "world", "bear", "!"]
+    text = tmp_path / "long.txt"
+    text.write_text(" ".join(words[i * i % 7 % 4] for i in range(1499)))
+    picture = tmp_path / "long.png"
+    done = cli("heatmap", "--file", str(text), "--model", str(folder), "-o", str(picture))
+    assert done.code == 0, done.err
+    assert "looking for the most telling of 144 heads over 1,500 tokens" in done.err
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.errors import InputError, ResourceError, UsageError
-from attnviz.records import LayerHeads, Tokens
+from attnviz.core.measures.flow import RolloutRows
+from attnviz.core.stream.summary import Summary
+from attnviz.errors import InputError, TooLong, UsageError
+from attnviz.records import LayerHeads, Tokens, Trace
 from attnviz.runs import (  # fmt: skip
     explain,
+    heatmap,
     pool_words,
     request,
     rollout,
@@ -72,22 +75,17 @@ def test_layers_without_attention_are_refused_with_those_that_have_it() -> None:
 # --- long texts, two texts, many heads ----------------------------------------------------------
 
 
-def opened_with_keys(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+def test_cross_attention_has_no_rollout_and_no_patterns() -> None:
     opened = run.open_text("a b c", **TINY)
-    other = replace(opened, keys=run.open_text("x y", **TINY).tokens)
-    monkeypatch.setattr(module, "open_text", lambda *_, **__: other)
-
-
-def test_cross_attention_has_no_rollout_and_no_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened_with_keys(monkeypatch, rollout)
+    crossed = replace(opened, keys=run.open_text("x y", **TINY).tokens)
     with pytest.raises(
         UsageError, match="rollout is about self attention: queries and keys differ"
     ):
-        rollout.stream_rollout("a b c", ["a"])
+        rollout.stream_rollout(crossed, ["a"])
     wide = LayerHeads(q=np.ones((1, 2, 3)), k=np.ones((1, 4, 3)), v=np.ones((1, 4, 3)), scale=1.0)
-    crossed = SimpleNamespace(each=lambda consume: consume(wide))
+    other = SimpleNamespace(each=lambda consume: consume(wide))
     with pytest.raises(UsageError, match="patterns are about self attention"):
-        patterns._maps(crossed, None, {}, {})  # type: ignore[arg-type]
+        patterns._maps(other, None, {}, {})  # type: ignore[arg-type]
 
 
 def test_rollout_of_a_long_text_tells_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +95,13 @@ def test_rollout_of_a_long_text_tells_its_blocks(monkeypatch: pytest.MonkeyPatch
     text = "a cute teddy bear is reading"
     told: list[tuple[int, int]] = []
     asked = {**TINY, "n_heads": 2}
-    found = rollout.stream_rollout(text, ["bear", "0"], progress=lambda *n: told.append(n), **asked)
+    monkeypatch.setattr(run, "DENSE_MAX_CELLS", 36)
+    found = rollout.rollout(text, token=["bear", "0"], progress=lambda *n: told.append(n), **asked)
+    assert isinstance(found, RolloutRows)
+    assert "only the rows of --token are computed" in found.notices[-1]
+    with pytest.raises(TooLong, match="6 tokens and 2 heads make 72 cells"):
+        rollout.rollout(text, **asked)
+    monkeypatch.undo()
     assert told == [(n, 4) for n in range(1, 5)]
     weights = explain.explain(text, head="all", **asked).stages["weights"][0]
     np.testing.assert_allclose(found.flow, flow.rollout([weights])[[3, 0]], atol=1e-6)
@@ -111,12 +115,50 @@ def test_no_text_and_texts_that_tell_nothing() -> None:
         patterns.rank_heads(["a"], **TINY)
 
 
-def test_too_many_cells_for_head_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("token", [None, "teddy"])
+def test_head_auto_chooses_the_same_streamed(monkeypatch: pytest.MonkeyPatch, token: Any) -> None:
+    asked: dict[str, Any] = {**TINY, "n_heads": 5, "head": "auto", "token": token}
+    text = "a cute teddy bear is reading to a small bear"
+    dense = explain.explain(text, **asked).ranking
+    said: list[str] = []
     monkeypatch.setattr(run, "AUTO_MAX_CELLS", 17)
-    with pytest.raises(ResourceError, match="3 tokens, 1 layers and 2 heads make 18 cells"):
-        explain.explain("a b c", **{**TINY, "n_heads": 2}, head="auto")
-    monkeypatch.setattr(run, "AUTO_MAX_CELLS", 18)
-    assert explain.explain("a b c", **{**TINY, "n_heads": 2}, head="auto").ranking
+    streamed = explain.explain(text, notify=said.append, **asked).ranking
+    assert said[0].startswith("looking for the most telling of 5 heads over 10 tokens")
+    assert [(c.head, c.query, c.key) for c in streamed] == [(c.head, c.query, c.key) for c in dense]
+    for ours, theirs in zip(streamed, dense, strict=True):
+        assert ours.telling == pytest.approx(theirs.telling, abs=1e-5)
+    monkeypatch.setattr(run, "DENSE_MAX_CELLS", 99)
+    with pytest.raises(TooLong):  # words are pooled from a head held whole
+        explain.explain(text, words=True, **asked)
+
+
+def test_a_heatmap_falls_back_to_the_streamed_map_alike_everywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, Any] = {**TINY, "n_heads": 5, "head": "auto"}
+    text = "a cute teddy bear is reading to a small bear"
+    dense = heatmap.heatmap(text, **asked)
+    assert isinstance(dense, Trace)
+    monkeypatch.setattr(run, "DENSE_MAX_CELLS", 99)
+    opened: list[str] = []
+    real = run.open_source
+    monkeypatch.setattr(run, "open_source", lambda **how: opened.append("once") or real(**how))
+    found = heatmap.heatmap(text, **asked)
+    assert opened == ["once"]
+    assert isinstance(found, Summary)
+    assert (found.heads, found.asked) == (dense.heads, None)
+    assert found.ranking[0].head == dense.heads[0]
+    assert found.notices[-1] == (
+        "10 tokens and 1 heads make 100 cells, too many to hold: streamed, and pooled by the largest"
+    )
+    np.testing.assert_allclose(
+        found.by_layer[0].map_max_HRR[0], dense.stages["weights"][0, 0], atol=1e-6
+    )
+    for more in ({"stage": "scores"}, {"no_sinks": True}, {"head": "mean"}):
+        with pytest.raises(TooLong, match="cells: at most 99 are held"):
+            heatmap.heatmap(text, **{**asked, **more})
+    with pytest.raises(UsageError, match="a heatmap shows every query"):
+        heatmap.heatmap(text, **{**asked, "head": 1}, token="cute")
 
 
 def test_summaries_refuse_what_is_of_dense_traces_and_say_when_they_are_slow(

@@ -6,11 +6,13 @@ map (``stream`` never holds it); the logsumexp of just the asked-for rows comes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from attnviz.core.attend import cap, hide
+from attnviz.core.attend import cap
 from attnviz.core.device import full_float32
 from attnviz.core.placing import check_shapes, place_heads, select_heads
 from attnviz.core.stream.stream import row_logsumexp
@@ -86,41 +88,54 @@ def rectangle(
         return found
 
 
-def row(
+def weight_rows(
     heads: LayerHeads,
     head: int,
     *,
-    query: int,
     device: torch.device | None = None,
     dtype: torch.dtype = torch.float32,
-) -> npt.NDArray[np.float64]:
-    """Compute all weights of one query: (S,) float64. See ``rectangle``."""
-    rows, keys = (query, query + 1), (0, heads.n_keys)
-    found: npt.NDArray[np.float64] = rectangle(
-        heads, head, rows=rows, keys=keys, device=device, dtype=dtype
-    )[0]
-    return found
+) -> Callable[[int, int], npt.NDArray[np.float64]]:
+    """Return what computes the weights of a head row by row: ``rows(first, end)`` → (rows, S) float64.
 
+    The head is brought to its device once, for any number of blocks.
 
-def cell(
-    heads: LayerHeads,
-    head: int,
-    *,
-    query: int,
-    key: int,
-    device: torch.device | None = None,
-    dtype: torch.dtype = torch.float32,
-) -> float:
-    """Compute one weight. See ``rectangle``."""
-    rows, keys = (query, query + 1), (key, key + 1)
-    return float(rectangle(heads, head, rows=rows, keys=keys, device=device, dtype=dtype)[0, 0])
+    Examples
+    --------
+    >>> x = np.zeros((1, 4, 2))
+    >>> weight_rows(LayerHeads(q=x, k=x, v=x, scale=1.0), 0)(1, 2).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
+    check_shapes(heads)
+    placed = place_heads(
+        select_heads(heads, [head]), device=device or torch.device("cpu"), dtype=dtype
+    )
+
+    def rows(first: int, end: int) -> npt.NDArray[np.float64]:
+        with full_float32(), torch.inference_mode():
+            scores_BS = _masked(placed, (first, end), (0, placed.n_keys))
+            # softmax in place: the block stays in the cache
+            top_B1 = scores_BS.amax(-1, keepdim=True)
+            if placed.sinks is not None:
+                top_B1 = torch.maximum(top_B1, placed.sinks[0])
+            sees_B1 = top_B1 != -torch.inf
+            scores_BS.sub_(top_B1.masked_fill(~sees_B1, 0.0)).exp_()
+            total_B1 = scores_BS.sum(-1, keepdim=True)
+            if placed.sinks is not None:
+                total_B1 += torch.exp(placed.sinks[0] - top_B1)
+            scores_BS.div_(total_B1.masked_fill(~sees_B1, 1.0))
+            found: npt.NDArray[np.float64] = scores_BS.cpu().double().numpy()
+            return found
+
+    return rows
 
 
 def _masked(head: LayerHeads, rows: Span, keys: Span) -> torch.Tensor:
-    scores = head.q[0, slice(*rows)] @ head.k[0, slice(*keys)].T * head.scale
+    scores = (head.q[0, slice(*rows)] @ head.k[0, slice(*keys)].T).mul_(head.scale)
     if head.bias is not None:
         bias = head.bias(*rows)[0] if callable(head.bias) else head.bias[0, slice(*rows)]
         scores = scores + bias[:, slice(*keys)]
+    if head.visible.hides_nothing:
+        return cap(scores, head.softcap)
     visible = visible_block(
         head.visible,
         n_queries=head.n_queries,
@@ -130,7 +145,7 @@ def _masked(head: LayerHeads, rows: Span, keys: Span) -> torch.Tensor:
         xp=torch,
         device=scores.device,
     )
-    return hide(cap(scores, head.softcap), visible[0])
+    return cap(scores, head.softcap).masked_fill_(~visible[0], -torch.inf)
 
 
 def _check_range(name: str, span: Span, n: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from attnviz.records import About, HasAbout, Span
+from attnviz.records import About, HasAbout, HeadChoice, Span
 from attnviz.rounding import by_size
 
 Numbers: TypeAlias = npt.NDArray[Any]
@@ -135,10 +135,14 @@ class Summary(HasAbout):
         Tokens, source and run; its ``checks`` have the ``parity`` of a model's own output.
     by_layer
         One ``LayerSummary`` per layer: arrays by head, and by query or key.
+    ranking, asked
+        Every head considered and the query it was for, where the heads were chosen so.
     """
 
     about: About
     by_layer: tuple[LayerSummary, ...]
+    ranking: tuple[HeadChoice, ...] = ()
+    asked: int | None = None
 
     @property
     def layers(self) -> tuple[int, ...]:

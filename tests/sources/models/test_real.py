@@ -12,10 +12,9 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra 'models'")
 
-from support import rounding_of
+from support import choose_head, rounding_of
 
 from attnviz.core import attend, reference
-from attnviz.core.measures.choose import choose_head
 from attnviz.errors import InputError, UsageError
 from attnviz.records import LayerHeads, MaskRule
 from attnviz.sources.models.source import TransformersSource, open_model
