@@ -54,6 +54,7 @@ CALLS = (
     Call("heatmap", ("heatmap", *_LAYER, "--", "{text}"), _TABLES, (*_FILES, *_PICTURES, ".html")),
     Call("view links", ("view", "links", *_LAYER, "--", "{text}"), _TABLES, (*_FILES, *_PICTURES)),
     Call("view grid", ("view", "grid", *_LAYER, "--", "{text}"), _TABLES, (*_FILES, *_PICTURES)),
+    Call("view text", ("view", "text", *_LAYER, "--", "{text}"), _TABLES, (*_FILES, *_PICTURES)),
     Call("view entropy", ("view", "entropy", *_LAYER, "--", "{text}"), _TABLES, (*_FILES, *_PICTURES)),
     Call("view neuron", ("view", "neuron", *_LAYER, "--token", "0", "--", "{text}"), _TABLES,
          (*_FILES, *_PICTURES)),

@@ -1,4 +1,4 @@
-"""The neutral shapes between views and formats: Text, Table, Matrix, Heatmap, Links, Series.
+"""The neutral shapes between views and formats: Text, Table, Matrix, Heatmap, Links, Series, Shaded.
 
 What lives here: data, without width, colour, escape or file. What does not: how any of it is
 drawn. Strings of a stranger (tokens, names, metadata) are always a ``Label``; a format makes it
@@ -160,7 +160,28 @@ class Series:
     references: tuple[str, ...] = ()
 
 
-Shape: TypeAlias = Text | Table | Matrix | Heatmap | Links | Series
+@dataclass(frozen=True, slots=True)
+class Shaded:
+    """The text itself, every token shaded by a share between 0 and 1.
+
+    Parameters
+    ----------
+    shares : (S,) float, one per token
+    marked
+        The place of the token that is asked about; None for none.
+    top
+        The share that gets the last colour.
+    """
+
+    title: str
+    tokens: tuple[Label, ...]
+    shares: Array
+    marked: int | None = None
+    notes: tuple[str, ...] = ()
+    top: float = 1.0
+
+
+Shape: TypeAlias = Text | Table | Matrix | Heatmap | Links | Series | Shaded
 
 
 @dataclass(frozen=True, slots=True)

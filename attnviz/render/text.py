@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Column, Label, Matrix, Table, Text
+from attnviz.render.shapes import Column, Label, Matrix, Shaded, Table, Text
 from attnviz.render.tokens import fit
 
 _ENDS = (3, 3)
@@ -330,3 +330,16 @@ def series_table(series: Any) -> Table:
         rows = tuple((label, *row[1:]) for label, row in zip(series.x_labels, rows, strict=True))
         columns = (Column(series.x_name, "label"), *columns[1:])
     return Table(series.title, columns, rows, formula=series.y_name, notes=series.notes)
+
+
+def shaded_text(shape: Shaded, screen: Screen) -> str:
+    """Return a shaded text without colour: per cent behind every token of at least one.
+
+    The token that is asked about stands in brackets.
+    """
+    words = []
+    for place, (label, share) in enumerate(zip(shape.tokens, shape.shares, strict=True)):
+        shown = screen.label(label)
+        shown = f"[{shown}]" if place == shape.marked else shown
+        words.append(f"{shown} ({100 * share:.0f} %)" if share >= 0.01 else shown)
+    return " ".join(words)

@@ -64,5 +64,5 @@ def test_only_views_of_a_text_are_offered(cli: Callable[..., Result], name: str)
     done = cli("view", name, SENTENCE)
     assert done.code == 2
     assert done.err.rstrip().endswith(
-        "choose from entropy, grid, heatmap, links, neuron, rollout, walk, zoom"
+        "choose from entropy, grid, heatmap, links, neuron, rollout, text, walk, zoom"
     )

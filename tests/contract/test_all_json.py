@@ -106,7 +106,7 @@ def test_the_columns_of_records_are_documented(cli: Callable[..., Result]) -> No
     assert told is not None
     origin = re.findall(r"`(\w+)`", told[1])
     rows = COLUMNS.findall(text)
-    assert len(rows) == 9
+    assert len(rows) == 10
     for command, columns in rows:
         given = TWO if command == "compare" else (SENTENCE,)
         out = cli(*command.split(), *given, "-q", "-f", "csv").out

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Heatmap, Links, Matrix, Series, Shape, Text
+from attnviz.render.shapes import Heatmap, Links, Matrix, Series, Shaded, Shape, Text
 from attnviz.render.text import (
     Grid,
     links_table,
     matrix_grid,
     panels_of,
     series_table,
+    shaded_text,
     table_grid,
     write_text,
 )
@@ -44,6 +45,11 @@ def blocks(shape: Shape, screen: Screen) -> Iterator[Paragraph | Block]:
     if isinstance(shape, Heatmap):
         for panel in panels_of(shape):
             yield from blocks(panel, screen)
+        return
+    if isinstance(shape, Shaded):
+        yield Paragraph(screen.house(shape.title), "title")
+        yield Paragraph(shaded_text(shape, screen), "plain")
+        yield from (Paragraph(screen.house(note), "note") for note in shape.notes)
         return
     if isinstance(shape, Links):
         shape = links_table(shape)

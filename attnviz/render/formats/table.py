@@ -6,18 +6,20 @@ What lives here: borders and colours. What does not: which cells there are (``re
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attnviz.render.colors import Rgb, color_of, ink_on
 from attnviz.render.formats._blocks import Block, Paragraph, blocks
 from attnviz.render.screen import Screen
-from attnviz.render.shapes import Document, Heatmap, Links, Series, Shape
+from attnviz.render.shapes import Document, Heatmap, Links, Series, Shaded, Shape
 from attnviz.render.text import Grid, column_blocks, padded
 
 if TYPE_CHECKING:
     from rich.box import Box
     from rich.console import Console
+
+    from attnviz.render.terminal.heatmap import Line
 
 SUFFIXES = (".txt",)
 IS_BINARY = False
@@ -50,7 +52,14 @@ def _draw(shape: Shape, console: Console, screen: Screen) -> None:
     from rich.text import Text as RichText
 
     if isinstance(shape, Heatmap):
-        _draw_heatmap(shape, console, screen)
+        from attnviz.render.terminal.heatmap import heatmap_lines
+
+        _draw_colored(shape, heatmap_lines(shape, screen), console, screen)
+        return
+    if isinstance(shape, Shaded) and screen.colors != "none":
+        from attnviz.render.terminal.shaded import shaded_lines
+
+        _draw_colored(shape, shaded_lines(shape, screen), console, screen)
         return
     if isinstance(shape, Links | Series) and _draw_lines(shape, console, screen):
         return
@@ -88,12 +97,12 @@ def _draw_lines(shape: Links | Series, console: Console, screen: Screen) -> bool
     return isinstance(shape, Series)
 
 
-def _draw_heatmap(heatmap: Heatmap, console: Console, screen: Screen) -> None:
+def _draw_colored(
+    shape: Heatmap | Shaded, lines: Iterable[Line], console: Console, screen: Screen
+) -> None:
     from rich.color import Color, ColorSystem
     from rich.style import Style
     from rich.text import Text as RichText
-
-    from attnviz.render.terminal.heatmap import heatmap_lines
 
     systems = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT}
     system = systems.get(screen.colors, ColorSystem.TRUECOLOR)
@@ -104,9 +113,9 @@ def _draw_heatmap(heatmap: Heatmap, console: Console, screen: Screen) -> None:
 
     console.print()
     console.print(
-        RichText(screen.house(heatmap.title), style="bold cyan"), soft_wrap=not screen.width
+        RichText(screen.house(shape.title), style="bold cyan"), soft_wrap=not screen.width
     )
-    for line in heatmap_lines(heatmap, screen):
+    for line in lines:
         drawn = RichText(no_wrap=True, overflow="ignore")
         for piece in line:
             style = Style(

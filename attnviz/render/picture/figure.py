@@ -28,9 +28,10 @@ from attnviz.records import Trace
 from attnviz.render.export import provenance
 from attnviz.render.picture import draw as d
 from attnviz.render.picture.fonts import FontBook
+from attnviz.render.picture.shaded import WIDTH_PT, draw_shaded, shaded_height
 from attnviz.render.pooling import MAX_LABELLED, factor_for, ordinal, symmetric_limits
 from attnviz.render.screen import Paper, Screen
-from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series
+from attnviz.render.shapes import Document, Heatmap, Links, Matrix, Series, Shaded
 from attnviz.render.tokens import visible
 
 MAX_PX = 16_000_000
@@ -38,7 +39,7 @@ MAX_PX = 16_000_000
 MOST_DETAILED = 16
 """Up to so many panels each has its own labels; more are a mosaic."""
 _LINKS_PER_ROW = 4
-Drawable: TypeAlias = Heatmap | Series | tuple[Links, ...]
+Drawable: TypeAlias = Heatmap | Series | Shaded | tuple[Links, ...]
 Margins: TypeAlias = tuple[int, int, int, int]
 """Pixels that hang out of axes at the left, top, right and bottom."""
 
@@ -100,7 +101,7 @@ def draw(document: Document, screen: Screen) -> Picture:
     Parameters
     ----------
     document
-        Heatmap, Links, Series and Matrix shapes are drawn; text and tables are not.
+        Heatmap, Links, Series, Shaded and Matrix shapes are drawn; text and tables are not.
     screen
         ``screen.paper`` says resolution, size, colours, font and title.
 
@@ -179,7 +180,7 @@ def _drawable(document: Document, asked: str | None) -> Iterator[tuple[Drawable,
             waiting = []
         if isinstance(shape, Links):
             waiting.append(shape)
-        elif isinstance(shape, Heatmap | Series):
+        elif isinstance(shape, Heatmap | Series | Shaded):
             found.append((shape, shape.title))
         elif isinstance(shape, Matrix) and shape.unit != "percent":
             found.append((heatmap_of(shape), shape.title))
@@ -205,6 +206,8 @@ def _texts(shapes: Iterable[tuple[Drawable, str]]) -> Iterator[str]:
             yield from (panel.title for panel in shape.panels)
         elif isinstance(shape, Series):
             yield from (*shape.x_labels, *shape.curves, *shape.notes)
+        elif isinstance(shape, Shaded):
+            yield from (*shape.tokens, *shape.notes)
         else:
             for links in shape:
                 yield from (links.title, *links.query_labels, *links.key_labels, *links.notes)
@@ -221,6 +224,8 @@ def _wanted(shape: Drawable, dpi: int, budget: int) -> tuple[tuple[int, int], tu
     px = dpi / 72
     if isinstance(shape, Series):
         return (round(468 * px), round(151 * px)), (1, 1)
+    if isinstance(shape, Shaded):
+        return (round(WIDTH_PT * px), round(shaded_height(shape) * px)), (1, 1)
     if isinstance(shape, tuple):
         longest = max(max(len(k.query_labels), len(k.key_labels)) for k in shape)
         pitch = 14 if longest <= 24 else 11
@@ -333,6 +338,10 @@ def _blocks(
             ax = _axes(sheet, panel)
             said = d.draw_series(shape, ax, pen)
             block = Block([[ax]], panel, title, (*said, *shape.notes))
+        elif isinstance(shape, Shaded):
+            ax = _axes(sheet, panel)
+            draw_shaded(shape, ax, pen)
+            block = Block([[ax]], panel, title, shape.notes)
         else:
             block = _links_block(sheet, shape, title, pen, panel)
         block.measure()
