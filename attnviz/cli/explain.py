@@ -13,12 +13,17 @@ Examples:
 """
 
 
+LONG = 2000
+"""A walk of more lines is not poured out on a terminal."""
+
+
 @g.grouped
 def explain(
     *,
     origin: g.Origin,
     token: o.TokenOption = None,
     stage: o.StageOption = None,
+    brief: o.BriefOption = False,
     target: g.Target,
     look: g.Look,
     full: o.FullOption = False,
@@ -26,13 +31,19 @@ def explain(
 ) -> None:
     """Show every number from a text to the output of its heads.
 
-    Each step has its formula in real shapes and numbers. With --token the dot products of one
-    query, as sums.
+    The last screen is the answer. With --token: the dot products of one query, as sums.
     """
+    from dataclasses import replace
+
     from attnviz.cli.write import choose_format, emit, say_notices
+    from attnviz.errors import UsageError
 
     screen = look.screen(full=full)
     choose_format(target)
+    if brief and (stage or token):
+        raise UsageError(
+            f"--brief is the answer alone: leave out {'--stage' if stage else '--token'}"
+        )
     text = origin.read()
 
     from attnviz.render.views import walk, zoom
@@ -44,8 +55,20 @@ def explain(
         o.check_choice("stage", name, walk.SHOWN)
     trace = compute(text, **origin.settings(talk), token=token)
     say_notices(trace.notices, talk)
-    if token and not origin.words:
-        document = zoom.view(trace, queries=request.find_tokens(trace.tokens, token))
+    queries = request.find_tokens(trace.tokens, token) if token and not origin.words else ()
+    is_read = screen.is_terminal and not (full or target.output or target.format)
+    if brief:
+        document = walk.view_answer(trace)
+    elif queries and not stages:
+        document = zoom.view(trace, queries=queries)
+    elif stages or not is_read:
+        document = walk.view(trace, stages=stages, queries=queries)
+    elif walk.count_lines(trace, screen.width or 80) > LONG:
+        document = walk.view_answer(trace)
+        say_notices(
+            ["only the answer of a long walk: --full shows all, --stage a part, -o FILE keeps it"],
+            replace(talk, strict=False),
+        )
     else:
-        document = walk.view(trace, stages=stages)
+        document, screen = walk.view_screen(trace), replace(screen, is_compact=True)
     emit(document, target, screen, talk)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -154,9 +155,25 @@ def _parser_message(fault: Exception, arguments: list[str], settings: Resolved) 
             message += f"; {_DASH_HINT}"
     context = getattr(fault, "ctx", None)
     if context is not None:
-        message = settings.blame(message, context)
+        message = settings.blame(message, context) + _what_to_type(message, arguments, context)
         message += f"; see {context.command_path} --help"
     return message[:1].lower() + message[1:]
+
+
+def _what_to_type(message: str, arguments: list[str], context: Any) -> str:
+    """Return the command that a text without quotes, or without a command, was meant as."""
+    texts = list(itertools.takewhile(lambda a: not a.startswith("-"), arguments))
+    is_unknown = message.startswith("No such command") and "Did you mean" not in message
+    if is_unknown and context.parent is None and texts:
+        return f': to look at a text, attnviz explain "{" ".join(texts)}"'
+    if not message.startswith("Got unexpected extra argument") or "text" not in context.params:
+        return ""
+    extra = message[message.find("(", message.find("(s)") + 3) + 1 : -1]
+    if "other" in context.params:
+        return f': put each text in quotes, {context.command_path} "FIRST TEXT" "SECOND TEXT"'
+    name = [context.params["name"]] if "name" in context.params else []
+    command = " ".join((context.command_path, *name))
+    return f': put the text in quotes, {command} "{context.params["text"]} {extra}"'
 
 
 def decode_argument(argument: str, place: int) -> str:

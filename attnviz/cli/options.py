@@ -111,8 +111,11 @@ PictureStageOption = Annotated[
 WordsOption = Annotated[
     bool, _option(LOOK, "--words", help="Pool sub-words: average rows, sum columns.")
 ]
+BriefOption = Annotated[
+    bool, _option(LOOK, "--brief", help="Show the answer alone: who looks where.")
+]
 FullOption = Annotated[
-    bool, _option(LOOK, "--full", help="Show vectors whole, not by their ends and length.")
+    bool, _option(LOOK, "--full", help="Show everything: all tables, vectors whole.")
 ]
 NoSinksOption = Annotated[
     bool,

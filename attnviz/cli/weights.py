@@ -78,12 +78,12 @@ def show(
     """Show what a file holds: names, shapes, types, metadata, what was recognised, sha256."""
     from attnviz.cli.write import emit, say_notices
     from attnviz.render.reports.weights import view
-    from attnviz.sources.layers.weights import describe, resolve
+    from attnviz.sources.layers.weights import SAMPLE_LIMITS, SAMPLES, describe, resolve
 
     screen = look.screen()
     facts = describe(resolve(file))
     say_notices(facts["notices"], talk)
-    emit(view(facts), target, screen, talk)
+    emit(view(facts, limits=SAMPLE_LIMITS if file in SAMPLES else ""), target, screen, talk)
 
 
 @app.command("convert", cls=Command, epilog=_CONVERT)

@@ -87,6 +87,8 @@ class Screen:
         Digits behind the point of a shown number.
     full_vectors
         Show vectors whole instead of by their first and last entries.
+    is_compact
+        Few lines: tables without boxes, a title and its formula on one line, vectors in one block.
     paper
         What a picture is drawn on.
     is_terminal
@@ -98,6 +100,7 @@ class Screen:
     encoding: str = "utf-8"
     precision: int = 4
     full_vectors: bool = False
+    is_compact: bool = False
     paper: Paper = field(default_factory=Paper)
     is_terminal: bool = False
 

@@ -107,6 +107,8 @@ class Heatmap:
         Small panels without token labels, for a view over many heads.
     pooled
         Each cell already is the largest of ``pooled`` × ``pooled`` cells (1: nothing pooled).
+    remarks
+        What is said beside the rows, one remark each, or below where there are more or fewer.
     """
 
     title: str
@@ -119,6 +121,7 @@ class Heatmap:
     n_columns: int = 0
     is_thumbnails: bool = False
     pooled: int = 1
+    remarks: tuple[Text, ...] = ()
 
     @property
     def is_pairwise(self) -> bool:

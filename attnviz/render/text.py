@@ -18,6 +18,7 @@ from attnviz.render.shapes import Column, Label, Matrix, Shaded, Table, Text
 from attnviz.render.tokens import fit
 
 _ENDS = (3, 3)
+_VECTOR_CELL = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def matrix_grid(matrix: Matrix, screen: Screen) -> Grid:
     n_rows, n_columns = values.shape
     shown: list[int | None] = list(range(n_columns))
     if matrix.is_vectors and not screen.full_vectors and n_columns > sum(_ENDS) + 1:
-        ends = _ENDS if screen.width is None or screen.width >= 72 else (1, 1)
+        ends = _ends_for(matrix, screen)
         shown = [*range(ends[0]), None, *range(n_columns - ends[1], n_columns)]
     write = number_writer(values, screen.precision)
     if matrix.unit == "percent":
@@ -134,6 +135,18 @@ def matrix_grid(matrix: Matrix, screen: Screen) -> Grid:
         (False, *([True] * (len(header) - 1))),
         tuple(shares),
     )
+
+
+def _ends_for(matrix: Matrix, screen: Screen) -> tuple[int, int]:
+    """Return how many entries of a vector are shown at either end."""
+    if screen.width is None:
+        return _ENDS
+    if not screen.is_compact:
+        return _ENDS if screen.width >= 72 else (1, 1)
+    widest = max((_width(screen.label(label)) for label in matrix.row_labels), default=0)
+    room = screen.width - min(widest, max(6, screen.width // 3)) - 2 * _VECTOR_CELL
+    n = max(1, min(_ENDS[0], room // (2 * _VECTOR_CELL)))
+    return n, n
 
 
 def table_grid(table: Table, screen: Screen, *, bar_width: int = 20) -> Grid:
@@ -293,11 +306,28 @@ def draw_bar(share: float, width: int) -> str:
     return "█" * (halves // 2) + ("▌" if halves % 2 else "")
 
 
+def in_columns(texts: Sequence[str], width: int, *, gap: int = 3) -> Iterator[str]:
+    """Yield short texts side by side, read downwards, in as few lines as a width allows.
+
+    Examples
+    --------
+    >>> list(in_columns(["a", "bb", "c"], 8))
+    ['a    c', 'bb']
+    """
+    widest = max(map(_width, texts), default=0)
+    n_across = max(1, (width + gap) // (widest + gap))
+    n_lines = -(-len(texts) // n_across)
+    for n in range(n_lines):
+        row = texts[n::n_lines]
+        cells = (text + " " * (widest - _width(text) + gap) for text in row)
+        yield "".join(cells).rstrip()
+
+
 def panels_of(heatmap: Any) -> tuple[Matrix, ...]:
     """Return a heatmap's matrices under its title, for formats that cannot draw."""
     panels: tuple[Matrix, ...] = heatmap.panels
     if len(panels) == 1:
-        return (replace(panels[0], title=heatmap.title, notes=heatmap.notes),)
+        return (replace(panels[0], title=heatmap.title or panels[0].title, notes=heatmap.notes),)
     return tuple(replace(p, title=f"{heatmap.title} {p.title}") for p in panels)
 
 

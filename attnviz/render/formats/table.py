@@ -18,6 +18,7 @@ from attnviz.render.text import Grid, column_blocks, padded
 if TYPE_CHECKING:
     from rich.box import Box
     from rich.console import Console
+    from rich.text import Text as RichText
 
     from attnviz.render.terminal.heatmap import Line
 
@@ -129,20 +130,51 @@ def _draw_block(block: Block, console: Console, screen: Screen) -> None:
     from rich.text import Text as RichText
 
     console.print()
-    console.print(RichText(block.title, style="bold cyan"), soft_wrap=not screen.width)
-    if block.formula:
-        console.print(RichText(block.formula), soft_wrap=not screen.width)
-    parts = column_blocks(block.grid, screen, gap=3, edge=4)
+    if screen.is_compact:
+        console.print(_heading(block))
+    else:
+        console.print(RichText(block.title, style="bold cyan"), soft_wrap=not screen.width)
+        if block.formula:
+            console.print(RichText(block.formula), soft_wrap=not screen.width)
+    gap, edge = (2, 0) if screen.is_compact else (3, 4)
+    parts = column_blocks(block.grid, screen, gap=gap, edge=edge)
     for number, part in enumerate(parts, start=1):
         if len(parts) > 1:
             first, last = part.header[part.n_keys], part.header[-1]
             span = first if len(part.header) == part.n_keys + 1 else f"{first} to {last}"
             words = screen.house(f"columns {span} · part {number} of {len(parts)}")
             console.print(RichText(words, style="dim"), soft_wrap=True)
-        for line in _boxed(part, screen):
+        for line in _open(part, screen) if screen.is_compact else _boxed(part, screen):
             console.file.write(f"{line}\n")
     for note in block.notes:
         console.print(RichText(note, style="dim"), soft_wrap=not screen.width)
+
+
+def _heading(block: Block) -> RichText:
+    """Return a title and its formula as one line; the formula alone where it begins with the title."""
+    from rich.text import Text as RichText
+
+    if block.formula.startswith((f"{block.title} ", f"{block.title}:")):
+        return RichText.assemble((block.title, "bold cyan"), block.formula[len(block.title) :])
+    return RichText.assemble((block.title, "bold cyan"), "   " * bool(block.formula), block.formula)
+
+
+def _open(grid: Grid, screen: Screen) -> Iterator[str]:
+    """Yield the lines of a grid without a box, a rule under its header."""
+    bold, paint = _painters(screen)
+    widths, lines = padded(grid)
+    for number, line in enumerate(lines):
+        if not number:
+            yield "  ".join(map(bold, line)).rstrip()
+            yield screen.house("─" if screen.can("─") else "-") * (
+                sum(widths) + 2 * len(widths) - 2
+            )
+        elif grid.shares:
+            shares = grid.shares[number - 1]
+            cells = [paint(f" {cell}", share) for cell, share in zip(line, shares, strict=True)]
+            yield " ".join(cells)[1:]
+        else:
+            yield "  ".join(line).rstrip()
 
 
 def _boxed(grid: Grid, screen: Screen) -> Iterator[str]:

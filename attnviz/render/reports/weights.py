@@ -11,8 +11,8 @@ from typing import Any
 from attnviz.render.shapes import Column, Document, Label, Shape, Table, Text
 
 
-def view(facts: Mapping[str, Any]) -> Document:
-    """Show the record that ``sources.weights.describe`` gives."""
+def view(facts: Mapping[str, Any], *, limits: str = "") -> Document:
+    """Show the record that ``sources.weights.describe`` gives, and what the weights cannot show."""
     shapes: list[Shape] = [
         Text((Label(facts["name"]), f" · {facts['format']} · sha256 {facts['sha256']}"), "title"),
         Table(
@@ -42,4 +42,6 @@ def view(facts: Mapping[str, Any]) -> Document:
             shapes.append(Table(title, (Column("what", "label"), Column("value", "label")), cells))
     if facts["problem"]:
         shapes.append(Text(("not a layer: ", Label(facts["problem"])), "notice"))
+    if limits:
+        shapes.append(Text((limits,), "note"))
     return Document(tuple(shapes), facts, title="weights")

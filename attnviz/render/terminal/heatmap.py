@@ -3,15 +3,16 @@
 What lives here: which of these fits a width, and the lines of text. What does not: turning
 colours into a terminal's codes (``formats.table``), pooling (``pooling``).
 
-Modes, the first that fits: ``numbers`` (a number per cell), ``wide`` (two columns per cell; per
-cent without colour), ``half`` (a column per cell, two rows per line; shades without colour),
-then ``half`` with pooled cells.
+Modes, the first that fits: ``numbers`` (a number per cell, short ones from 4 columns on), ``wide``
+(two columns per cell; per cent without colour), ``half`` (a column per cell, two rows per line;
+shades without colour), then ``half`` with pooled cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -21,13 +22,16 @@ from attnviz.render.colors import Rgb, color_of, ink_on
 from attnviz.render.pooling import factor_for, ordinal, pool, shading_of, tick_text
 from attnviz.render.screen import Screen
 from attnviz.render.shapes import Heatmap, Label, Matrix
-from attnviz.render.text import number_writer
+from attnviz.render.terminal.names import name_lines
+from attnviz.render.text import in_columns, number_writer, write_text
 from attnviz.render.tokens import fit
 
 Mode: TypeAlias = Literal["numbers", "wide", "half"]
 PIPE_WIDTH = 200
 _MAX_NUMBERED = 64
+_LEAST_NUMBER, _LEAST_PERCENT = 4, 3
 _MIN_LABEL = 3
+_ASIDE = "  "
 _ASCII_POSITIVE, _POSITIVE = " .:-=+*#%@", " ░▒▓█"
 _SIGNED = "%=- +*#"
 _RAMPS: dict[str, tuple[Rgb, ...]] = {
@@ -58,6 +62,7 @@ class Plan:
     factor: tuple[int, int]
     label_width: int
     cell_width: int
+    has_remarks_beside: bool = False
 
 
 def heatmap_lines(heatmap: Heatmap, screen: Screen) -> Iterator[Line]:
@@ -77,6 +82,9 @@ def heatmap_lines(heatmap: Heatmap, screen: Screen) -> Iterator[Line]:
             yield [Piece(screen.label(panel.title), is_dim=False)]
         yield from _panel_lines(panel, heatmap, screen, plan, labels, scale)
     yield from _legend(heatmap, screen, plan, scale)
+    if heatmap.remarks and not plan.has_remarks_beside:
+        texts = [write_text(text, screen) for text in heatmap.remarks]
+        yield from ([Piece(line)] for line in in_columns(texts, screen.width or PIPE_WIDTH))
 
 
 def _thumbnail_lines(heatmap: Heatmap, screen: Screen, scale: str) -> Iterator[Line]:
@@ -118,6 +126,8 @@ def _thumbnail_lines(heatmap: Heatmap, screen: Screen, scale: str) -> Iterator[L
 def _row_labels(heatmap: Heatmap, screen: Screen) -> tuple[str, ...]:
     """Return ``12 bear``: the index, right-aligned, so that a column can be found by number."""
     own = heatmap.panels[0].row_labels
+    if heatmap.pooled > 1:
+        return tuple(screen.label(label) for label in own)
     digits = len(str(max(0, len(own) - 1)))
     return tuple(f"{i:>{digits}} {screen.label(label)}" for i, label in enumerate(own))
 
@@ -130,13 +140,13 @@ def _plan(heatmap: Heatmap, screen: Screen, labels: tuple[str, ...]) -> Plan:
     widest = max((cell_len(label) for label in labels[:4096]), default=0)
     label_width = max(_MIN_LABEL, min(widest, max(_MIN_LABEL, width // 4)))
     room = max(1, width - label_width - 1)
-    cell_width = _number_width(heatmap, screen)
     if n_columns <= _MAX_NUMBERED and n_rows <= _MAX_NUMBERED:
         header = [cell_len(screen.label(c)) for c in heatmap.panels[0].column_labels]
-        wanted = max([cell_width, *(min(w + 1, 9) for w in header)])
-        for cells in range(wanted, cell_width - 1, -1):
-            if n_columns * cells <= room or screen.width is None:
-                return Plan("numbers", (1, 1), label_width, cells)
+        wanted = max([_number_width(heatmap, screen), *(min(w + 1, 9) for w in header)])
+        for has_remarks, left in _rooms(heatmap, screen, room):
+            for cells in range(wanted, _least_width(heatmap) - 1, -1):
+                if n_columns * cells <= left or screen.width is None:
+                    return Plan("numbers", (1, 1), label_width, cells, has_remarks)
     if n_columns * 3 <= room and n_rows <= 4 * _MAX_NUMBERED and screen.colors == "none":
         return Plan("wide", (1, 1), label_width, 3)
     if n_columns * 2 <= room and n_rows <= 4 * max(n_columns, _MAX_NUMBERED):
@@ -146,9 +156,39 @@ def _plan(heatmap: Heatmap, screen: Screen, labels: tuple[str, ...]) -> Plan:
     return Plan("half", (rows, factor), label_width, 1)
 
 
+def _rooms(heatmap: Heatmap, screen: Screen, room: int) -> Iterator[tuple[bool, int]]:
+    """Yield the columns left for cells: with the remarks beside them, then without."""
+    from rich.cells import cell_len
+
+    if len(heatmap.remarks) == len(heatmap.panels[0].values):
+        widest = max(cell_len(write_text(text, screen)) for text in heatmap.remarks)
+        yield True, room - widest - len(_ASIDE)
+    yield False, room
+
+
 def _number_width(heatmap: Heatmap, screen: Screen) -> int:
     texts = [_write(heatmap, screen)(v) for p in heatmap.panels for v in _ends(p)]
     return max((len(text) for text in texts), default=1) + 2
+
+
+def _least_width(heatmap: Heatmap) -> int:
+    """Return the fewest columns in which every number can be read, a blank included."""
+    if heatmap.panels[0].unit == "percent":
+        is_faint = max(v for p in heatmap.panels for v in _ends(p)) < 0.1
+        return _LEAST_NUMBER if is_faint else _LEAST_PERCENT
+    texts = [_short(v, _LEAST_NUMBER - 1) for p in heatmap.panels for v in _ends(p)]
+    return max(_LEAST_NUMBER, max(map(len, texts)) + 1)
+
+
+def _short(number: float, room: int) -> str:
+    """Write a number in few columns: .38, 1.0, -62."""
+    for digits in (2, 1, 0):
+        text = f"{number:.{digits}f}"
+        if digits:
+            text = text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+        if len(text) <= room:
+            break
+    return text.removeprefix("-") if not text.strip("-.0") else text
 
 
 def _ends(panel: Matrix) -> list[float]:
@@ -158,7 +198,10 @@ def _ends(panel: Matrix) -> list[float]:
 
 
 def _write(heatmap: Heatmap, screen: Screen) -> Callable[[float], str]:
-    """Return how a cell's number is written: two digits, three where all are small."""
+    """Return how a cell's number is written: two digits, four where all are small; whole per cent."""
+    if heatmap.panels[0].unit == "percent":
+        n_digits = 0 if max(v for p in heatmap.panels for v in _ends(p)) >= 0.1 else 1
+        return lambda share: f"{100 * share:.{n_digits}f}"
     top = max(abs(v) for p in heatmap.panels for v in _ends(p))
     digits = min(screen.precision, 2 if top >= 0.1 else 4)
     return number_writer([top], digits)
@@ -180,6 +223,8 @@ def _panel_lines(
         yield from _half_lines(shares, hidden, screen, plan, labels, scale, is_diverging)
         return
     write = _write(heatmap, screen)
+    if plan.mode == "numbers" and plan.cell_width < _number_width(heatmap, screen):
+        write = partial(_short, room=plan.cell_width - 1) if panel.unit != "percent" else write
     for i in range(len(values)):
         line = [_label(labels[i], plan, screen)]
         for j in range(values.shape[1]):
@@ -190,12 +235,15 @@ def _panel_lines(
             paper = _cell_color(share, screen, scale)
             if plan.mode == "numbers":
                 text = screen.house(write(float(values[i, j])))
-                text = text.center(plan.cell_width) if paper else text.rjust(plan.cell_width)
+                is_roomy = paper and plan.cell_width > len(text) + 1
+                text = text.center(plan.cell_width) if is_roomy else text.rjust(plan.cell_width)
             elif paper:
                 text = " " * plan.cell_width
             else:
                 text = _digits(share, plan.cell_width, is_diverging, screen)
             line.append(Piece(text, ink_on(paper) if paper else None, paper))
+        if plan.has_remarks_beside:
+            line.append(Piece(_ASIDE + write_text(heatmap.remarks[i], screen)))
         yield _merged(line)
 
 
@@ -236,22 +284,27 @@ def _half_cell(upper: float | None, lower: float | None, screen: Screen, scale: 
 
 
 def _header(panel: Matrix, screen: Screen, plan: Plan, n_cells: int) -> Iterator[Line]:
-    """Yield the keys' labels where they fit into their cells, else their numbers."""
+    """Yield the keys' names over their cells, and numbers where cells are too narrow for names."""
     from rich.cells import cell_len
 
     corner = fit(panel.row_axis, plan.label_width, ellipsis=screen.house("…"))
     start = corner + " " * (plan.label_width - cell_len(corner) + 1)
-    if plan.mode == "numbers":
-        names = panel.column_labels or tuple(Label(i) for i in range(n_cells))
-        cells = []
-        for name in names:
-            text = fit(screen.label(name), plan.cell_width - 1, ellipsis=screen.house("…"))
-            blank = plan.cell_width - cell_len(text)
-            left = blank - blank // 2 if screen.colors != "none" else blank
-            cells.append(" " * left + text + " " * (blank - left))
-        yield [Piece((start + "".join(cells)).rstrip(), is_dim=False)]
-        return
-    yield [Piece(start + _ruler(n_cells, plan, panel.column_axis), is_dim=True)]
+    if plan.mode != "numbers":
+        yield [Piece(start + _ruler(n_cells, plan, panel.column_axis), is_dim=True)]
+        if plan.factor[1] > 1 or not panel.column_labels:
+            return
+        start = ""
+    names = panel.column_labels or tuple(Label(i) for i in range(n_cells))
+    lines = name_lines(
+        [screen.label(name) for name in names],
+        plan.cell_width if plan.mode == "numbers" else min(2, plan.cell_width),
+        room=(screen.width or PIPE_WIDTH + n_cells * plan.cell_width) - plan.label_width - 1,
+        centered=screen.colors != "none",
+        ellipsis=screen.house("…"),
+    )
+    for n, line in enumerate(lines):
+        indent = start if n == 0 and start else " " * (plan.label_width + 1)
+        yield [Piece((indent + line).rstrip())]
 
 
 def _ruler(n_cells: int, plan: Plan, axis: str) -> str:
@@ -308,10 +361,10 @@ def _shade(share: float, is_diverging: bool, screen: Screen) -> str:
 
 def _legend(heatmap: Heatmap, screen: Screen, plan: Plan, scale: str) -> Iterator[Line]:
     """Yield the scale with its ends, what masked cells look like, and what was pooled or left out."""
-    low, high = heatmap.limits
-    span = high - low
-    unit = f" in {heatmap.unit}" if heatmap.unit else ""
-    ends = [screen.house(tick_text(v, span)) for v in (low, high)]
+    is_percent = heatmap.panels[0].unit == "percent"
+    low, high = (100 * end if is_percent else end for end in heatmap.limits)
+    unit = " in %" if is_percent else f" in {heatmap.unit}" if heatmap.unit else ""
+    ends = [screen.house(tick_text(v, high - low)) for v in (low, high)]
     is_diverging = heatmap.scale == "diverging"
     line = [Piece(screen.house(f"{heatmap.value_name}{unit} {ends[0]} "))]
     n = 24
@@ -347,12 +400,6 @@ def _sayings(heatmap: Heatmap, screen: Screen, plan: Plan, is_diverging: bool) -
             yield "in tenths of the scale's end"
         else:
             yield "in per cent; ## is 100" if plan.cell_width == 3 else "in tenths; # is 1"
-    first = heatmap.panels[0]
-    differs = first.column_labels and first.column_labels != first.row_labels
-    if plan.mode != "numbers" and differs and len(first.column_labels) <= _MAX_NUMBERED:
-        yield f"{first.column_axis}: " + "  ".join(
-            f"{i} {screen.label(label)}" for i, label in enumerate(first.column_labels)
-        )
     yield from heatmap.notes
 
 

@@ -11,7 +11,8 @@ from attnviz.core.reference import entropy_bits
 from attnviz.records import Array, Trace
 from attnviz.render.overview import choice
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Series, Shape, Table
-from attnviz.render.views.heatmap import plain_labels, title_of
+from attnviz.render.titles import title_of
+from attnviz.render.views.heatmap import plain_labels
 from attnviz.render.views.walk import headline
 
 HEADS = "all"

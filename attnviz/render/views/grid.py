@@ -8,7 +8,8 @@ from __future__ import annotations
 from attnviz.records import Trace
 from attnviz.render.overview import choice
 from attnviz.render.shapes import Document, Heatmap
-from attnviz.render.views.heatmap import stage_panels, title_of
+from attnviz.render.titles import title_of
+from attnviz.render.views.heatmap import stage_panels
 from attnviz.render.views.walk import headline
 
 HEADS = "all"

@@ -18,7 +18,7 @@ from attnviz.registry import no_such_choice
 from attnviz.render.overview import choice
 from attnviz.render.pooling import symmetric_limits
 from attnviz.render.shapes import Document, Heatmap, Label, Matrix
-from attnviz.render.tokens import visible
+from attnviz.render.titles import title_of
 from attnviz.render.views.walk import headline
 
 STAGES = ("scores", "scaled", "bias", "capped", "masked", "weights", "output", "q", "k", "v")
@@ -127,14 +127,6 @@ def stage_panels(trace: Trace, stage: str) -> tuple[Matrix, ...]:
 def plain_labels(tokens: Tokens) -> tuple[Label, ...]:
     """Return tokens as they are called, without their numbers."""
     return tuple(Label(label) for label in tokens.labels)
-
-
-def title_of(trace: Trace, what: str) -> str:
-    """Return what is shown, of which head where there is one, and where it is from."""
-    is_one = len(trace.layers) * len(trace.heads) == 1
-    where = f" · L{trace.layers[0]}.H{trace.heads[0]}" if is_one else ""
-    seed = f", seed {trace.source.seed}" if trace.source.seed is not None else ""
-    return f"{what}{where} · {visible(trace.source.name)}{seed}"
 
 
 def _hidden(trace: Trace, i: int, j: int, stage: str) -> Array | None:

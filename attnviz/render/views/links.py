@@ -10,7 +10,8 @@ import numpy as np
 from attnviz.records import Array, Trace
 from attnviz.render.overview import choice
 from attnviz.render.shapes import Column, Document, Label, Links, Table
-from attnviz.render.views.heatmap import plain_labels, title_of
+from attnviz.render.titles import title_of
+from attnviz.render.views.heatmap import plain_labels
 from attnviz.render.views.walk import headline
 from attnviz.rounding import by_size
 

@@ -7,13 +7,14 @@ the numbers (``core``) and how a table is drawn (``formats``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from attnviz.core.reference import entropy_bits, softmax, softmax_gradient_norm
 from attnviz.records import RunInfo, SourceInfo, Tokens, Trace
-from attnviz.render import overview
+from attnviz.render import answer, overview
 from attnviz.render.formulas import STEPS, step_formula, vector_formula
 from attnviz.render.shapes import Column, Document, Label, Matrix, Shape, Table, Text
 from attnviz.rounding import bound, check_floors, largest
@@ -22,9 +23,10 @@ SHOWN = ("tokens", "x", "q_projected", "q_normed", "q", "k_projected", "k_normed
          "scores", "scaled", "bias", "capped", "masked", "weights", "output")  # fmt: skip
 _VECTORS = ("q", "k", "v")
 _MAX_SENTENCES = 40
+_CELL = 9
 
 
-def view(trace: Trace, *, stages: Sequence[str] = ()) -> Document:
+def view(trace: Trace, *, stages: Sequence[str] = (), queries: Sequence[int] = ()) -> Document:
     """Show every stage of every head of a trace, in the order it is computed.
 
     Parameters
@@ -33,21 +35,61 @@ def view(trace: Trace, *, stages: Sequence[str] = ()) -> Document:
         A dense trace.
     stages
         Names out of ``SHOWN``; all that exist where empty.
+    queries
+        Only the rows of these queries, of the stages that have a row per query; all where empty.
     """
-    wanted = tuple(stages) or SHOWN
-    shapes: list[Shape] = [headline(trace), *origin_note(trace), *overview.shapes(trace)]
-    if "tokens" in wanted:
-        shapes.append(token_table(trace.tokens, "Tokens"))
-        if trace.key_tokens is not None:
-            shapes.append(token_table(trace.key_tokens, "Tokens along the keys"))
-    for i in range(len(trace.layers)):
-        if "x" in wanted and trace.x is not None:
-            shapes.append(_x_matrix(trace, i))
-        for j in range(len(trace.heads)):
-            shapes.extend(_head_shapes(trace, i, j, wanted))
+    shapes = [*_steps(trace, tuple(stages) or SHOWN, queries)]
     if not stages:
         shapes.extend(closing(trace))
     return Document(tuple(shapes), trace, title="walk", stages=tuple(stages))
+
+
+def view_screen(trace: Trace) -> Document:
+    """Show every stage once and end in the answer, for a person before a terminal."""
+    shapes = (*_steps(trace, SHOWN, (), is_once=True), *answer.shapes(trace))
+    return Document(shapes, trace, title="walk")
+
+
+def view_answer(trace: Trace) -> Document:
+    """Show nothing but the answer: where each token looks."""
+    return Document(answer.shapes(trace), trace, title="walk")
+
+
+def count_lines(trace: Trace, width: int) -> int:
+    """Return about how many lines ``view_screen`` takes at a width of so many columns."""
+    n_queries, n_keys = len(trace.tokens), len(trace.keys)
+    blocks = -(-_CELL * n_keys // max(_CELL, width - _CELL))
+    return len(trace.layers) * len(trace.heads) * n_queries * (5 + 3 * blocks)
+
+
+def _steps(
+    trace: Trace, wanted: Sequence[str], queries: Sequence[int], *, is_once: bool = False
+) -> Iterator[Shape]:
+    yield headline(trace)
+    yield from origin_note(trace)
+    yield from overview.shapes(trace)
+    if "tokens" in wanted:
+        yield token_table(trace.tokens, "Tokens", queries)
+        if trace.key_tokens is not None:
+            yield token_table(trace.key_tokens, "Tokens along the keys")
+    for i in range(len(trace.layers)):
+        if "x" in wanted and trace.x is not None:
+            yield _rows_of(_x_matrix(trace, i), queries)
+        for j in range(len(trace.heads)):
+            yield from _head_shapes(trace, i, j, wanted, queries, is_once=is_once)
+
+
+def _rows_of(matrix: Matrix, queries: Sequence[int]) -> Matrix:
+    """Return a matrix without the rows of other queries."""
+    rows = list(queries)
+    if not rows:
+        return matrix
+    return replace(
+        matrix,
+        values=np.asarray(matrix.values)[rows],
+        row_labels=tuple(matrix.row_labels[row] for row in rows),
+        hidden=None if matrix.hidden is None else np.asarray(matrix.hidden)[rows],
+    )
 
 
 def labels_of(tokens: Tokens) -> tuple[Label, ...]:
@@ -57,10 +99,10 @@ def labels_of(tokens: Tokens) -> tuple[Label, ...]:
     return tuple(Label(f"{i}:{label}") for i, label in enumerate(tokens.labels))
 
 
-def token_table(tokens: Tokens, title: str) -> Table:
-    """Show tokens with ids and their exact place in the source text."""
+def token_table(tokens: Tokens, title: str, only: Sequence[int] = ()) -> Table:
+    """Show tokens with ids and their exact place in the source text; all, or only some."""
     rows = []
-    for i in range(len(tokens)):
+    for i in only or range(len(tokens)):
         span = tokens.spans[i]
         place = f"{span[0]}–{span[1]}" if span is not None else "added"
         source = tokens.text[span[0] : span[1]] if span is not None else ""
@@ -143,20 +185,23 @@ def _x_matrix(trace: Trace, i: int) -> Matrix:
     )
 
 
-def _head_shapes(trace: Trace, i: int, j: int, wanted: Sequence[str]) -> Iterator[Shape]:
+def _head_shapes(
+    trace: Trace, i: int, j: int, wanted: Sequence[str], queries: Sequence[int], *, is_once: bool
+) -> Iterator[Shape]:
     where = head_name(trace, i, j)
     for name in wanted:
+        rows = () if name.startswith(("k", "v")) else queries
         if name in trace.inputs:
-            yield _step_matrix(trace, i, j, name, where)
+            yield _rows_of(_step_matrix(trace, i, j, name, where), rows)
         if name in ("tokens", "x") or name not in trace.stages:
             continue
         if name == "masked" and bool(trace.visible[i, j].all()):
             continue
-        yield stage_matrix(trace, i, j, name, where)
-        if name == "weights":
-            yield _percentages(trace, i, j, where)
+        yield _rows_of(stage_matrix(trace, i, j, name, where), rows)
+        if name == "weights" and not is_once:
+            yield _rows_of(_percentages(trace, i, j, where), rows)
     if "scale" in trace.run.overrides and "weights" in wanted:
-        yield _scale_comparison(trace, i, j, where)
+        yield _scale_comparison(trace, i, j, where, queries)
 
 
 def stage_matrix(trace: Trace, i: int, j: int, name: str, where: str | None = None) -> Matrix:
@@ -290,7 +335,9 @@ def _percentages(trace: Trace, i: int, j: int, where: str) -> Matrix:
     )
 
 
-def _scale_comparison(trace: Trace, i: int, j: int, where: str) -> Table:
+def _scale_comparison(
+    trace: Trace, i: int, j: int, where: str, queries: Sequence[int] = ()
+) -> Table:
     """Show what the division is for: rows with the source's own scale and with the asked one."""
     own, asked = float(trace.run.overrides["source_scale"]), trace.scale[i]
     scores = np.asarray(trace.stages["scores"][i, j])
@@ -304,6 +351,7 @@ def _scale_comparison(trace: Trace, i: int, j: int, where: str) -> Table:
     rows = tuple(
         (Label(label), *(float(side[n][row]) for n in range(3) for side in sides))
         for row, label in enumerate(trace.tokens.labels)
+        if not queries or row in queries
     )
     names = (f"÷ {1 / own:.4g}", f"· {asked:g}")
     columns = [Column("query", "label")]

@@ -28,11 +28,13 @@ from attnviz.sources.layers.read import load_layer as load_layer
 _HOW = {"in_proj": "three blocks", "blocks": "three blocks", "by head": "head by head"}
 
 SAMPLES = {"sample": "sample.safetensors", "sample-8": "sample-8.safetensors"}
-SAMPLE_NOTE = (
-    "one small layer, trained on 5 million tokens of dictionary and speech text, without positions: "
-    "it shows which words belong together, not grammar, order or meaning in context; for anything "
-    "more, bring trained weights of your own: --weights FILE"
+SAMPLE_NOTE = "the sample pairs related words, no grammar or order: attnviz weights show sample"
+SAMPLE_LIMITS = (
+    "One small layer, trained on 5 million tokens of dictionary and speech text, without positions. "
+    "It shows which words belong together, but not grammar, word order or meaning in context. "
+    "For anything more, bring trained weights of your own: --weights FILE or --model FOLDER."
 )
+"""What ``weights show sample`` says of the bundled samples."""
 
 
 def sample_folder() -> Path:
