@@ -46,7 +46,7 @@ def render(document: Document, screen: Screen) -> str:
     )
     for shape in document.shapes:
         _draw(shape, console, screen)
-    return out.getvalue()
+    return out.getvalue().removeprefix("\n")
 
 
 def _draw(shape: Shape, console: Console, screen: Screen) -> None:
