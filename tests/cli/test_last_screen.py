@@ -13,7 +13,7 @@ from support import SENTENCE, Result
 
 from attnviz import explain
 
-pty = pytest.importorskip("pty", reason="a system without pseudo-terminals")
+pty = pytest.importorskip("pty", reason="children are forked")
 
 TWELVE = "the old man and the sea is a book about a fish"
 SIXTEEN = f"{TWELVE} and two small boys"
