@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.records import LayerHeads, MaskRule
 from attnviz.sources.families.distances import DistanceBias
-from attnviz.sources.families.family import Pass, Shapes, ids_of
-from attnviz.sources.families.parts import Floats, Whole, activate, layer_norm, linear, to_heads
-from attnviz.sources.families.ropes import Rope
-from attnviz.sources.families.settings import NotOurs, check_activation, check_sizes, read_settings
+from attnviz.sources.families.family import Family, Pass, Shapes, shapes
+from attnviz.sources.families.parts import Floats, Whole, activate, linear, to_heads
+from attnviz.sources.families.settings import check_activation, read_settings
 from attnviz.sources.families.weights import Layer, Weights
 
 _COMMON: dict[str, Any] = {
@@ -89,14 +87,8 @@ VARIANTS = {
 _MPNET_PADDING, _MPNET_BUCKETS, _MPNET_REACH = 1, 32, 128
 
 
-class Bert:
-    """One model of the family, by its config.
-
-    Raises
-    ------
-    NotOurs
-        A config that this file does not know.
-    """
+class Bert(Family):
+    """One model of the family, by its config."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.kind = str(config["model_type"])
@@ -105,42 +97,27 @@ class Bert:
         if self.kind == "distilbert":
             s.hidden_size, s.num_hidden_layers, s.num_attention_heads = s.dim, s.n_layers, s.n_heads
             s.intermediate_size, s.hidden_act, s.layer_norm_eps = s.hidden_dim, s.activation, 1e-12
-        check_sizes(
-            num_hidden_layers=s.num_hidden_layers,
-            num_attention_heads=s.num_attention_heads,
-            hidden_size=s.hidden_size,
-            intermediate_size=s.intermediate_size,
-            vocab_size=s.vocab_size,
-            max_position_embeddings=s.max_position_embeddings,
-        )
-        if s.hidden_size % s.num_attention_heads:
-            raise NotOurs(f"{s.num_attention_heads} heads in {s.hidden_size} numbers")
+        super().__init__(
+            s, d_model=s.hidden_size, n_heads=s.num_attention_heads, n_layers=s.num_hidden_layers,
+            intermediate_size=s.intermediate_size, n_positions=s.max_position_embeddings,
+        )  # fmt: skip
         check_activation(s.hidden_act)
-        self.s = s
+        self.eps = s.layer_norm_eps
+        self.layers, self.prefixes = self.variant.layer, self.variant.prefixes
         self.d_embedding = getattr(s, "embedding_size", s.hidden_size)
-        self.n_layers, self.n_heads = s.num_hidden_layers, s.num_attention_heads
-        self.n_kv_heads, self.d_model = self.n_heads, s.hidden_size
-        self.d_k = self.d_v = s.hidden_size // s.num_attention_heads
-        self.n_vocab = s.vocab_size
         self.padding = int(s.pad_token_id) if self.kind != "mpnet" else _MPNET_PADDING
         unused = self.padding + 1 if self.variant.counts_from_padding else 0
-        self.n_positions: int | None = s.max_position_embeddings - unused
-        self.is_causal = False
-        self.eos_ids = ids_of(s.eos_token_id)
-        self.ropes: Sequence[Rope] = ()
-        self.windows = [None] * self.n_layers
-        self.prefixes: tuple[str, ...] = self.variant.prefixes
+        self.n_positions = s.max_position_embeddings - unused
 
     # -- tensors ----------------------------------------------------------------------------
 
     def tensors(self) -> Shapes:
         s, d = self.s, self.d_embedding
-        found: dict[str, tuple[int, ...]] = {
-            "embeddings.word_embeddings.weight": (s.vocab_size, d),
-            "embeddings.position_embeddings.weight": (s.max_position_embeddings, d),
-            "embeddings.LayerNorm.weight": (d,),
-            "embeddings.LayerNorm.bias": (d,),
-        }
+        names = {"word_embeddings": (s.vocab_size, d), "position_embeddings": (s.max_position_embeddings, d),
+                 "LayerNorm": (d,)}  # fmt: skip
+        found = shapes(
+            {f"embeddings.{n}": shape for n, shape in names.items()}, lambda n: "Norm" in n
+        )
         if hasattr(s, "type_vocab_size"):
             found["embeddings.token_type_embeddings.weight"] = (s.type_vocab_size, d)
         if self.d_embedding != self.d_model:
@@ -152,20 +129,11 @@ class Bert:
             )  # fmt: skip
         return found
 
-    def prefix(self, layer: int) -> str:
-        return f"{self.variant.layer}{layer}."
-
     def layer_tensors(self, layer: int) -> Shapes:
         v, d, wide = self.variant, self.d_model, self.s.intermediate_size
-        found: dict[str, tuple[int, ...]] = {}
-        for name in (v.query, v.key, v.value, v.out):
-            found |= {f"{name}.weight": (d, d), f"{name}.bias": (d,)}
-        for name in (v.norm, v.last):
-            found |= {f"{name}.weight": (d,), f"{name}.bias": (d,)}
-        return found | {
-            f"{v.up}.weight": (wide, d), f"{v.up}.bias": (wide,),
-            f"{v.down}.weight": (d, wide), f"{v.down}.bias": (d,),
-        }  # fmt: skip
+        found = dict.fromkeys((v.query, v.key, v.value, v.out), (d, d))
+        found |= {v.up: (wide, d), v.down: (d, wide)}
+        return shapes({**found, v.norm: (d,), v.last: (d,)}, lambda _: True)
 
     # -- the forward pass -------------------------------------------------------------------
 
@@ -191,40 +159,15 @@ class Bert:
     def layer(self, layer: int, w: Layer, x_LD: Floats, step: Pass) -> Floats:
         v = self.variant
         x_LD = self._norm(w, v.norm, x_LD + self._attention(layer, w, x_LD, step))
-        up = activate(self.s.hidden_act, linear(x_LD, w[f"{v.up}.weight"], w[f"{v.up}.bias"]))
-        down = linear(up, w[f"{v.down}.weight"], w[f"{v.down}.bias"])
-        return self._norm(w, v.last, x_LD + down)
-
-    def finish(self, weights: Weights, x_LD: Floats) -> Floats:
-        return x_LD
-
-    def logits(self, weights: Weights, x_LD: Floats) -> Floats | None:
-        return None
-
-    def _norm(self, w: Layer, name: str, x: Floats) -> Floats:
-        return layer_norm(x, w[f"{name}.weight"], w[f"{name}.bias"], eps=self.s.layer_norm_eps)
+        up = activate(self.s.hidden_act, self._linear(w, v.up, x_LD))
+        return self._norm(w, v.last, x_LD + self._linear(w, v.down, up))
 
     def _attention(self, layer: int, w: Layer, x_LD: Floats, step: Pass) -> Floats:
         v = self.variant
         names = (v.query, v.key, v.value)
-        q, k, value = (
-            to_heads(linear(x_LD, w[f"{n}.weight"], w[f"{n}.bias"]), self.n_heads) for n in names
-        )
+        q, k, value = (to_heads(self._linear(w, n, x_LD), self.n_heads) for n in names)
         bias = None
         if self.kind == "mpnet":
             table = w.weights.read("encoder.relative_attention_bias.weight")
             bias = DistanceBias(table, _MPNET_BUCKETS, _MPNET_REACH, len(x_LD))
-        w_o = w[f"{v.out}.weight"]
-        heads = LayerHeads(
-            q=q,
-            k=k,
-            v=value,
-            scale=self.d_k**-0.5,
-            visible=MaskRule(),
-            bias=bias,
-            x=x_LD,
-            w_o=w_o.T,
-            layer=layer,
-            name=f"{v.layer}{layer}",
-        )
-        return linear(step.attend(heads), w_o, w[f"{v.out}.bias"])
+        return self._attend(layer, w, step, v.out, (q, k, value), bias=bias, x=x_LD)

@@ -74,6 +74,8 @@ def bind(family: Family, stored: Weights, *, allows: frozenset[str] = frozenset(
         A tensor of the architecture is missing.
     """
     wanted: dict[str, tuple[int, ...]] = dict(family.tensors())
+    if family.n_layers > len(stored.tensors):  # before a name is made for each of them
+        raise Lacks(f"{family.n_layers} layers of {len(stored.tensors)} tensors")
     for layer in range(family.n_layers):
         at = family.prefix(layer)
         wanted |= {at + name: shape for name, shape in family.layer_tensors(layer).items()}
@@ -95,7 +97,7 @@ def bind(family: Family, stored: Weights, *, allows: frozenset[str] = frozenset(
             and scaled in stored.tensors
             and stored.tensors[scaled].kind.startswith("F8")
         )
-        known = short in wanted or is_scale or _is_stack(short, wanted) or name in _WRITING
+        known = short in wanted or is_scale or name in _WRITING
         run = _WRITES if family.is_causal else ()
         is_beside = name.startswith(getattr(family, "beside", "\0"))
         shell = prefix.rstrip(".")
@@ -104,7 +106,11 @@ def bind(family: Family, stored: Weights, *, allows: frozenset[str] = frozenset(
         found[short] = tensor
     for name, shape in wanted.items():
         _check(name, shape, found)
-    return Weights(found, stored.maps)
+    for name in _WRITING & found.keys():
+        rows = found[name].shape[:1]
+        if found[name].shape != (rows if name.endswith("bias") else (*rows, family.d_model)):
+            raise NotOurs(f"the tensor {name!r} has shape {found[name].shape}")
+    return Weights(found, stored.maps, scale_block=stored.scale_block)
 
 
 _ALIASES = {"encoder.embed_tokens.weight": "shared.weight", "LayerNorm.gamma": "LayerNorm.weight"}
@@ -118,22 +124,11 @@ def _find_prefix(family: Family, stored: Weights, first: str) -> str:
     raise Lacks(f"the model lacks the tensor {first!r} of its architecture")
 
 
-def _is_stack(name: str, wanted: Mapping[str, tuple[int, ...]]) -> bool:
-    """True for one tensor that holds a matrix of every expert."""
-    head, _, last = name.rpartition(".")
-    return head.endswith(".experts") and f"{head}.0.{last}.weight" in wanted
-
-
 def _check(name: str, shape: tuple[int, ...], found: Mapping[str, Stored]) -> None:
     if name in found:
         if found[name].shape != shape:
             raise NotOurs(f"the tensor {name[:80]!r} has shape {found[name].shape}, not {shape}")
         return
-    expert = EXPERT.match(name)
-    if expert:
-        stack = found.get(expert[1] + expert[3])
-        if stack is not None and stack.shape[1:] == shape and int(expert[2]) < stack.shape[0]:
-            return
     raise Lacks(
         f"the model lacks the tensor {name[:80]!r} of its architecture: random numbers in its place "
         "would be shown as the model's"

@@ -66,6 +66,7 @@ class Engine:
         """True where texts up to this length have the frequencies of short ones."""
         return all(not rope.grows or longest <= rope.reach() for rope in self.family.ropes)
 
+    @_FOUND_LATER
     def states(
         self,
         ids: Sequence[int],
@@ -143,9 +144,9 @@ class Engine:
         positions = np.concatenate([family.place(text) for text in texts])[skip:]
         ids = np.array([i for text in texts for i in text][skip:], np.int64)
         step = Pass(ids, positions, max(len(text) for text in texts), attend)
-        x_LD = family.embed(weights, step)
         if n_layers is None:
             n_layers = family.n_layers if attend.goes_on else attend.last + 1
+        x_LD = family.embed(weights, step)
         for layer in range(n_layers):
             try:
                 x_LD = family.layer(layer, weights.layer(family.prefix(layer)), x_LD, step)

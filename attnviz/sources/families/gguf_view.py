@@ -41,23 +41,29 @@ def read_view(path: Path, sha256: str) -> Account:
     -----
     A vocabulary of 150,000 words takes half a second to step over: it is done once.
     """
-    key = hashlib.sha256(f"{sha256}\n{engine_version()}".encode()).hexdigest()
+    key = key_of(sha256)
     file = _kept(path, read_entry("gguf-view", key))
     if file is None:
         file = read_gguf(path)
-        check_sizes(file)
-        write_entry("gguf-view", key, {"metadata": _without_words(file), "tensors": {
-            n: (t.shape, t.kind, t.start, t.n_bytes) for n, t in file.tensors.items()
-        }})  # fmt: skip
+        write_entry("gguf-view", key, kept_of(file))
+    check_sizes(file)
     return account(file)
 
 
-def _without_words(file: Gguf) -> dict[str, Any]:
-    return {
+def key_of(sha256: str) -> str:
+    """Return under which name a file's view is kept."""
+    return hashlib.sha256(f"{sha256}\n{engine_version()}".encode()).hexdigest()
+
+
+def kept_of(file: Gguf) -> dict[str, Any]:
+    """Return what is kept of a file: all but its words."""
+    metadata = {
         name: value
         for name, value in file.metadata.items()
         if not (name.startswith("tokenizer.") and isinstance(value, list))
     }
+    tensors = {n: (t.shape, t.kind, t.start, t.n_bytes) for n, t in file.tensors.items()}
+    return {"metadata": metadata, "tensors": tensors}
 
 
 def _kept(path: Path, kept: Any) -> Gguf | None:
@@ -68,6 +74,8 @@ def _kept(path: Path, kept: Any) -> Gguf | None:
         for one in tensors.values():
             numbers = [*one.shape, one.kind, one.start, one.n_bytes]
             if not all(type(n) is int and n >= 0 for n in numbers):
+                return None
+            if not 1 <= len(one.shape) <= 4 or 0 in one.shape:
                 return None
             if one.kind not in TYPE_NAMES or one.start + one.n_bytes > size:
                 return None

@@ -6,15 +6,13 @@ matrices are stored as (in, out), unlike those of every other family here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from attnviz.records import LayerHeads, MaskRule
-from attnviz.sources.families.family import Pass, Shapes, ids_of, project
-from attnviz.sources.families.parts import Floats, Whole, activate, layer_norm, linear, to_heads
-from attnviz.sources.families.ropes import Rope
-from attnviz.sources.families.settings import NotOurs, check_activation, check_sizes, read_settings
+from attnviz.sources.families.family import Family, Pass, Shapes, project, shapes
+from attnviz.sources.families.parts import Floats, activate, linear, to_heads
+from attnviz.sources.families.settings import check_activation, read_settings
 from attnviz.sources.families.weights import Layer, Weights
 
 KEYS = {
@@ -27,67 +25,43 @@ KEYS = {
 """Its config keys with the library's defaults."""
 
 
-class Gpt2:
-    """One model of the family, by its config.
-
-    Raises
-    ------
-    NotOurs
-        A config that this file does not know.
-    """
+class Gpt2(Family):
+    """One model of the family, by its config."""
 
     prefixes = ("transformer.", "")
+    layers = "h."
+    attention = "attn"
+    is_causal = True
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self.s = s = read_settings(config, KEYS)
+        s = read_settings(config, KEYS)
         s.n_inner = s.n_inner or 4 * s.n_embd
-        check_sizes(
-            n_layer=s.n_layer,
-            n_head=s.n_head,
-            n_embd=s.n_embd,
-            n_inner=s.n_inner,
-            n_positions=s.n_positions,
-            vocab_size=s.vocab_size,
-        )
-        if s.n_embd % s.n_head:
-            raise NotOurs(f"{s.n_head} heads in {s.n_embd} numbers")
+        super().__init__(s, d_model=s.n_embd, n_heads=s.n_head, n_layers=s.n_layer, n_inner=s.n_inner,
+                         n_positions=s.n_positions)  # fmt: skip
         check_activation(s.activation_function)
-        self.n_layers, self.n_heads, self.n_kv_heads = s.n_layer, s.n_head, s.n_head
-        self.d_model, self.n_vocab, self.n_positions = s.n_embd, s.vocab_size, s.n_positions
-        self.d_k = self.d_v = s.n_embd // s.n_head
-        self.is_causal = True
-        self.ropes: Sequence[Rope] = ()
-        self.windows = [None] * s.n_layer
-        self.eos_ids = ids_of(s.eos_token_id)
+        self.eps = s.layer_norm_epsilon
 
     # -- tensors ----------------------------------------------------------------------------
 
     def tensors(self) -> Shapes:
         d = self.d_model
-        return {
-            "wte.weight": (self.n_vocab, d), "wpe.weight": (self.n_positions, d),
-            "ln_f.weight": (d,), "ln_f.bias": (d,),
-        }  # fmt: skip
-
-    def prefix(self, layer: int) -> str:
-        return f"h.{layer}."
+        found = shapes({"wte": (self.n_vocab, d), "wpe": (self.s.n_positions, d)})
+        return found | shapes({"ln_f": (d,)}, lambda _: True)
 
     def layer_tensors(self, layer: int) -> Shapes:
         d, wide = self.d_model, self.s.n_inner
-        found: dict[str, tuple[int, ...]] = {}
-        for name, shape in (
-            ("attn.c_attn", (d, 3 * d)), ("attn.c_proj", (d, d)),
-            ("mlp.c_fc", (d, wide)), ("mlp.c_proj", (wide, d)),
-        ):  # fmt: skip
+        found = shapes(dict.fromkeys(("ln_1", "ln_2"), (d,)), lambda _: True)
+        matrices = {
+            "attn.c_attn": (d, 3 * d),
+            "attn.c_proj": (d, d),
+            "mlp.c_fc": (d, wide),
+            "mlp.c_proj": (wide, d),
+        }
+        for name, shape in matrices.items():
             found |= {f"{name}.weight": shape, f"{name}.bias": shape[1:]}
-        for name in ("ln_1", "ln_2"):
-            found |= {f"{name}.weight": (d,), f"{name}.bias": (d,)}
         return found
 
     # -- the forward pass -------------------------------------------------------------------
-
-    def place(self, ids: Sequence[int]) -> Whole:
-        return np.arange(len(ids))
 
     def embed(self, weights: Weights, step: Pass) -> Floats:
         words_LD = weights.rows("wte.weight", step.ids.tolist())
@@ -111,22 +85,8 @@ class Gpt2:
         scale = self.d_k**-0.5 if self.s.scale_attn_weights else 1.0
         if self.s.scale_attn_by_inverse_layer_idx:
             scale /= layer + 1
-        heads = LayerHeads(
-            q=to_heads(q, self.n_heads),
-            k=to_heads(k, self.n_heads),
-            v=to_heads(v, self.n_heads),
-            scale=scale,
-            visible=MaskRule(causal=True),
-            x=x_LD,
-            w_o=w["attn.c_proj.weight"],
-            layer=layer,
-            name=f"h.{layer}.attn",
-        )
-        return self._linear(w, "attn.c_proj", step.attend(heads))
+        heads = to_heads(q, self.n_heads), to_heads(k, self.n_heads), to_heads(v, self.n_heads)
+        return self._attend(layer, w, step, "attn.c_proj", heads, turned=True, scale=scale, x=x_LD)
 
     def _linear(self, w: Layer, name: str, x_LD: Floats) -> Floats:
         return linear(x_LD, w[f"{name}.weight"].T, w[f"{name}.bias"])
-
-    def _norm(self, w: Layer, name: str, x: Floats) -> Floats:
-        eps = self.s.layer_norm_epsilon
-        return layer_norm(x, w[f"{name}.weight"], w[f"{name}.bias"], eps=eps)

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.records import LayerHeads, MaskRule
-from attnviz.sources.families.family import Pass, Shapes, ids_of, project
+from attnviz.sources.families.family import Family, Pass, Shapes, project, shapes
 from attnviz.sources.families.parts import (
     Floats,
-    Whole,
     activate,
     layer_norm,
     linear,
@@ -28,10 +26,12 @@ from attnviz.sources.families.settings import (
     SLIDING,
     NotOurs,
     check_activation,
+    check_experts,
     check_layers,
     check_sizes,
     read_settings,
     read_window,
+    table,
 )
 from attnviz.sources.families.weights import Layer, Weights
 
@@ -46,6 +46,22 @@ _RMS, _LAYER = {"rms_norm_eps": 1e-6}, {"layer_norm_eps": 1e-5}
 _WINDOW = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28, "layer_types": None}  # fmt: skip
 
 
+_IN, _MID = "input_layernorm", "post_attention_layernorm"
+_FEED = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
+Around = tuple[str | None, str | None]
+ORDERS: dict[str, tuple[Around, Around]] = {
+    "pre": ((_IN, None), (_MID, None)),
+    "post": ((None, _MID), (None, _FEED[1])),
+    "around": ((_IN, _MID), _FEED),
+    "parallel": ((_IN, None), (_IN, None)),
+    "beside": ((_IN, None), (_MID, None)),
+}
+"""The norms before and behind attention, and before and behind the feed-forward part.
+
+``parallel`` and ``beside``: both parts read the layer's input, by the same norm or each by its own.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """In what a relative differs from Llama.
@@ -57,8 +73,7 @@ class Variant:
     norm
         ``rms``; ``layer`` (with a bias), ``centred`` (without), ``bare`` (without weights).
     order
-        ``pre``: a norm before attention and one before the feed-forward part. ``post``: behind
-        each. ``parallel``: both parts read the same normed input.
+        A name of ``ORDERS``.
     qk_norm
         Norm of q and k: of each ``head``, of the whole ``width``, or ``own``, other weights for
         every head.
@@ -77,10 +92,12 @@ class Variant:
     in_pairs: bool = False
     qkv_bias: bool = False
     bias: bool = False
+    embedding: str = "embed_tokens"
     final_norm: str = "norm"
-    out: str = "o_proj"
-    up: str = "c_fc"
-    down: str = "c_proj"
+    head: str = "lm_head"
+    out: str = "self_attn.o_proj"
+    up: str = "mlp.c_fc"
+    down: str = "mlp.c_proj"
 
 
 VARIANTS: dict[str, Variant] = {
@@ -119,7 +136,8 @@ VARIANTS: dict[str, Variant] = {
     "phi": Variant({**_LAYER, "partial_rotary_factor": 0.5, "qk_layernorm": False,
                     "hidden_act": "gelu_new"},
                    norm="layer", order="parallel", mlp="plain", bias=True, qkv_bias=True,
-                   final_norm="final_layernorm", out="dense", up="fc1", down="fc2"),
+                   final_norm="final_layernorm", out="self_attn.dense", up="mlp.fc1",
+                   down="mlp.fc2"),
     "starcoder2": Variant({"norm_epsilon": 1e-5, "sliding_window": None, "use_bias": True,
                            "num_key_value_heads": 2, "hidden_act": "gelu_pytorch_tanh",
                            "max_position_embeddings": 4096, "tie_word_embeddings": True},
@@ -136,66 +154,63 @@ VARIANTS: dict[str, Variant] = {
 """By ``model_type``."""
 
 
-class Llama:
-    """One model of the family, by its config.
+class Llama(Family):
+    """One model of the family, by its config."""
 
-    Raises
-    ------
-    NotOurs
-        A config that this file does not know.
-    """
-
-    prefixes = ("model.", "")
+    prefixes: tuple[str, ...] = ("model.", "")
+    attention = "self_attn"
+    is_causal = True
+    variants: Mapping[str, Variant] = VARIANTS
+    softcap: float | None = None
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.kind = str(config["model_type"])
-        self.variant = variant = VARIANTS[self.kind]
-        self.s = s = read_settings(config, {**COMMON, **variant.keys})
-        s.num_key_value_heads = s.num_key_value_heads or s.num_attention_heads
-        check_sizes(
-            num_hidden_layers=s.num_hidden_layers,
-            num_attention_heads=s.num_attention_heads,
-            num_key_value_heads=s.num_key_value_heads,
-            hidden_size=s.hidden_size,
-            intermediate_size=s.intermediate_size,
-            vocab_size=s.vocab_size,
-            max_position_embeddings=s.max_position_embeddings,
-        )
-        if s.num_attention_heads % s.num_key_value_heads:
-            raise NotOurs(f"{s.num_attention_heads} heads over {s.num_key_value_heads}")
-        s.head_dim = s.head_dim or s.hidden_size // s.num_attention_heads
-        check_sizes(head_dim=s.head_dim)
-        check_activation(s.hidden_act)
-        self.n_layers, self.n_heads = s.num_hidden_layers, s.num_attention_heads
-        self.n_kv_heads, self.d_model = s.num_key_value_heads, s.hidden_size
-        self.d_k = self.d_v = s.head_dim
-        self.n_vocab, self.n_positions = s.vocab_size, s.max_position_embeddings
-        self.is_causal = True
-        self.eos_ids = ids_of(s.eos_token_id)
+        self.variant = variant = self.variants[self.kind]
+        s = read_settings(config, {**COMMON, **variant.keys})
+        super().__init__(
+            s, d_model=s.hidden_size, n_heads=s.num_attention_heads, n_layers=s.num_hidden_layers,
+            d_head=s.head_dim or s.hidden_size // max(1, s.num_attention_heads),
+            n_kv_heads=s.num_key_value_heads, intermediate_size=s.intermediate_size,
+            n_positions=s.max_position_embeddings,
+        )  # fmt: skip
+        self.act = check_activation(self._read_activation(s))
         self.eps = next(
             (getattr(s, n) for n in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon")
              if hasattr(s, n)), 1e-5,
         )  # fmt: skip
-        self.order = variant.order
+        self.order, self.qk_norm = variant.order, variant.qk_norm
         if getattr(s, "use_parallel_residual", False):
-            self.order = "parallel"
-        self.qk_norm = variant.qk_norm
+            self.order = "beside" if variant.order == "beside" else "parallel"
+        elif self.order == "beside":
+            self.order = "pre"
         if getattr(s, "use_qk_norm", False):
             self.qk_norm = "own"
         if getattr(s, "qk_layernorm", False):
             self.qk_norm = "own" if self.kind == "stablelm" else "head"
-        self.rope = self._read_rope(s)
-        self.windows, self._turns = self._read_layers(s)
-        self.ropes: Sequence[Rope] = (self.rope,)
-        scale = getattr(s, "attention_multiplier", None)
-        self.scale = float(scale) if scale is not None else self.d_k**-0.5
+        self.windows, turns = self._read_layers(s)
+        both = self._read_ropes(s)
+        self.ropes: Sequence[Rope] = tuple({id(rope): rope for rope in both.values()}.values())
+        self.layer_ropes = [
+            both[SLIDING if window else FULL] if turned else None
+            for window, turned in zip(self.windows, turns)
+        ]
+        self.scale = float(self._read_scale(s))
         self._experts = self._read_experts(s)
 
+    def _read_activation(self, s: Any) -> Any:
+        return s.hidden_act
+
+    def _read_scale(self, s: Any) -> float:
+        told = getattr(s, "attention_multiplier", None)
+        return float(self.d_k**-0.5 if told is None else told)
+
+    def _read_ropes(self, s: Any) -> dict[str, Rope]:
+        """Return the rotary positions of full and of sliding layers."""
+        rope = self._read_rope(s)
+        return {FULL: rope, SLIDING: rope}
+
     def _read_rope(self, s: Any) -> Rope:
-        told = s.rope_parameters if s.rope_parameters is not None else s.rope_scaling
-        if told is not None and not isinstance(told, Mapping):
-            raise NotOurs("rope_scaling is not a table")
-        told = dict(told or {})
+        told = table(s.rope_parameters if s.rope_parameters is not None else s.rope_scaling)
         kind = told.get("rope_type") or told.get("type")
         if self.kind == "phi3" and kind in ("su", "yarn"):
             told["rope_type"] = "longrope"
@@ -205,7 +220,7 @@ class Llama:
         return read_rope(
             told,
             theta=s.rope_theta,
-            d_head=s.head_dim,
+            d_head=self.d_k,
             n_positions=s.max_position_embeddings,
             part=part,
             in_pairs=self.variant.in_pairs,
@@ -251,7 +266,7 @@ class Llama:
             check_sizes(
                 num_local_experts=s.num_local_experts, num_experts_per_tok=s.num_experts_per_tok
             )
-            return [s.num_local_experts] * n
+            return [check_experts(s.num_local_experts)] * n
         if self.kind != "qwen3_moe":
             return [0] * n
         s.num_experts = s.num_local_experts or s.num_experts  # both names are in use
@@ -261,73 +276,47 @@ class Llama:
             num_experts=s.num_experts,
             num_experts_per_tok=s.num_experts_per_tok,
         )
+        check_experts(s.num_experts)
         plain = s.mlp_only_layers or []
+        if not isinstance(plain, list):
+            raise NotOurs(f"mlp_only_layers = {str(plain)[:40]} is no list")
         step = s.decoder_sparse_step
         return [0 if i in plain or (i + 1) % step else s.num_experts for i in range(n)]
 
     # -- tensors ----------------------------------------------------------------------------
 
     def tensors(self) -> Shapes:
-        s, d = self.s, self.d_model
-        found: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (s.vocab_size, d)}
-        found |= self._norm_shapes(self.variant.final_norm)
-        return found
-
-    def prefix(self, layer: int) -> str:
-        return f"layers.{layer}."
+        names = {self.variant.embedding: (self.n_vocab, self.d_model)}
+        return shapes(names) | self._norm_shapes(self.variant.final_norm)
 
     def layer_tensors(self, layer: int) -> Shapes:
-        s, d, variant = self.s, self.d_model, self.variant
-        wide_q, wide_k = self.n_heads * self.d_k, self.n_kv_heads * self.d_k
-        out = f"self_attn.{variant.out}"
-        if variant.is_fused:
-            found: dict[str, tuple[int, ...]] = {
-                "self_attn.qkv_proj.weight": (wide_q + 2 * wide_k, d)
-            }
-        else:
-            found = {
-                "self_attn.q_proj.weight": (wide_q, d),
-                "self_attn.k_proj.weight": (wide_k, d),
-                "self_attn.v_proj.weight": (wide_k, d),
-            }
-            if self._has_qkv_bias:
-                found |= {f"self_attn.{n}_proj.bias": (w,)
-                          for n, w in (("q", wide_q), ("k", wide_k), ("v", wide_k))}  # fmt: skip
-        found[f"{out}.weight"] = (d, wide_q)
-        if self._has_bias("attention_bias"):
-            found[f"{out}.bias"] = (d,)
-        found |= self._qk_norm_shapes()
-        for name in self._norms():
+        found = shapes(self._attention_shapes(), self._is_biased) | self._qk_norm_shapes()
+        for name in {name for around in ORDERS[self.order] for name in around if name}:
             found |= self._norm_shapes(name)
-        return found | self._mlp_shapes(layer, s.intermediate_size)
+        return found | shapes(self._mlp_shapes(layer), self._is_biased)
 
-    @property
-    def _has_qkv_bias(self) -> bool:
-        return (
-            self.variant.qkv_bias
-            or self._has_bias("attention_bias")
-            or bool(getattr(self.s, "use_qkv_bias", False))
-        )
+    def _attention_shapes(self) -> dict[str, tuple[int, ...]]:
+        d, wide_q, wide_k = self.d_model, self.n_heads * self.d_k, self.n_kv_heads * self.d_k
+        out: dict[str, tuple[int, ...]] = {self.variant.out: (d, wide_q)}
+        if self.variant.is_fused:
+            return {"self_attn.qkv_proj": (wide_q + 2 * wide_k, d), **out}
+        wide = {"q": wide_q, "k": wide_k, "v": wide_k}
+        return {f"self_attn.{name}_proj": (n, d) for name, n in wide.items()} | out
 
-    def _has_bias(self, key: str) -> bool:
-        return self.variant.bias or bool(
-            getattr(self.s, key, False) or getattr(self.s, "use_bias", False)
-        )
-
-    def _norms(self) -> tuple[str, ...]:
-        if self.order == "post":
-            return ("post_attention_layernorm", "post_feedforward_layernorm")
-        if self.order == "parallel":
-            return ("input_layernorm",)
-        return ("input_layernorm", "post_attention_layernorm")
+    def _is_biased(self, name: str) -> bool:
+        s, variant = self.s, self.variant
+        if variant.bias or getattr(s, "use_bias", False):
+            return True
+        if name.startswith("mlp."):
+            return bool(getattr(s, "mlp_bias", False)) and ".experts." not in name
+        if name != variant.out and (variant.qkv_bias or getattr(s, "use_qkv_bias", False)):
+            return True
+        return bool(getattr(s, "attention_bias", False))
 
     def _norm_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
         if self.variant.norm == "bare":
             return {}
-        found: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.d_model,)}
-        if self.variant.norm == "layer":
-            found[f"{name}.bias"] = (self.d_model,)
-        return found
+        return shapes({name: (self.d_model,)}, lambda _: self.variant.norm == "layer")
 
     def _qk_norm_shapes(self) -> dict[str, tuple[int, ...]]:
         pairs = (("q", self.n_heads), ("k", self.n_kv_heads))
@@ -347,78 +336,72 @@ class Llama:
                 found[f"self_attn.{name}_norm.weight"] = (self.d_k,)
         return found
 
-    def _mlp_shapes(self, layer: int, wide: int) -> dict[str, tuple[int, ...]]:
-        d, variant = self.d_model, self.variant
-        n_experts = self._experts[layer]
-        if self.kind == "mixtral":
-            found: dict[str, tuple[int, ...]] = {"block_sparse_moe.gate.weight": (n_experts, d)}
+    def _mlp_shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
+        d, wide, variant = self.d_model, self.s.intermediate_size, self.variant
+        if n_experts := self._experts[layer]:
+            at, (gate, up, down) = self._expert_names
+            wide = getattr(self.s, "moe_intermediate_size", wide)
+            found: dict[str, tuple[int, ...]] = {f"{at}.gate": (n_experts, d)}
             for i in range(n_experts):
-                at = f"block_sparse_moe.experts.{i}."
-                found |= {f"{at}w1.weight": (wide, d), f"{at}w2.weight": (d, wide),
-                          f"{at}w3.weight": (wide, d)}  # fmt: skip
-            return found
-        if n_experts:
-            wide = self.s.moe_intermediate_size
-            found = {"mlp.gate.weight": (n_experts, d)}
-            for i in range(n_experts):
-                at = f"mlp.experts.{i}."
-                found |= {f"{at}gate_proj.weight": (wide, d), f"{at}down_proj.weight": (d, wide),
-                          f"{at}up_proj.weight": (wide, d)}  # fmt: skip
+                one = f"{at}.experts.{i}."
+                found |= {
+                    f"{one}{gate}": (wide, d),
+                    f"{one}{up}": (wide, d),
+                    f"{one}{down}": (d, wide),
+                }
             return found
         if variant.mlp == "fused":
-            found = {"gate_up_proj": (2 * wide, d), "down_proj": (d, wide)}
-        elif variant.mlp == "plain":
-            found = {variant.up: (wide, d), variant.down: (d, wide)}
-        else:
-            found = {"gate_proj": (wide, d), "up_proj": (wide, d), "down_proj": (d, wide)}
-        named = {f"mlp.{name}.weight": shape for name, shape in found.items()}
-        if self._has_bias("mlp_bias"):
-            named |= {f"mlp.{name}.bias": (shape[0],) for name, shape in found.items()}
-        return named
+            return {"mlp.gate_up_proj": (2 * wide, d), "mlp.down_proj": (d, wide)}
+        if variant.mlp == "plain":
+            return {variant.up: (wide, d), variant.down: (d, wide)}
+        return {"mlp.gate_proj": (wide, d), "mlp.up_proj": (wide, d), "mlp.down_proj": (d, wide)}
+
+    @property
+    def _expert_names(self) -> tuple[str, tuple[str, str, str]]:
+        if self.kind == "mixtral":
+            return "block_sparse_moe", ("w1", "w3", "w2")
+        return "mlp", ("gate_proj", "up_proj", "down_proj")
 
     # -- the forward pass -------------------------------------------------------------------
 
-    def place(self, ids: Sequence[int]) -> Whole:
-        return np.arange(len(ids))
-
     def embed(self, weights: Weights, step: Pass) -> Floats:
-        x_LD = weights.rows("embed_tokens.weight", step.ids.tolist())
-        return x_LD * np.float32(getattr(self.s, "embedding_multiplier", 1.0))
+        x_LD = weights.rows(f"{self.variant.embedding}.weight", step.ids.tolist())
+        x_LD *= np.float32(getattr(self.s, "embedding_multiplier", 1.0))
+        return x_LD
 
     def layer(self, layer: int, w: Layer, x_LD: Floats, step: Pass) -> Floats:
         part = np.float32(getattr(self.s, "residual_multiplier", 1.0))
-        if self.order == "post":
-            x_LD = x_LD + self._norm(
-                w, "post_attention_layernorm", self._attention(layer, w, x_LD, step)
-            )
-            return x_LD + self._norm(w, "post_feedforward_layernorm", self._mlp(layer, w, x_LD))
-        normed_LD = self._norm(w, "input_layernorm", x_LD)
-        mixed_LD = self._attention(layer, w, normed_LD, step)
-        if self.order == "parallel":
-            return x_LD + mixed_LD + self._mlp(layer, w, normed_LD)
-        x_LD = x_LD + mixed_LD * part
-        normed_LD = self._norm(w, "post_attention_layernorm", x_LD)
-        return x_LD + self._mlp(layer, w, normed_LD) * part
+        (before, behind), (before_feed, behind_feed) = ORDERS[self.order]
+        normed_LD = self._norm_if(w, before, x_LD)
+        mixed_LD: Floats = x_LD + part * self._norm_if(
+            w, behind, self._attention(layer, w, normed_LD, step)
+        )
+        read_LD = x_LD if self.order in ("parallel", "beside") else mixed_LD
+        fed_LD = self._mlp(layer, w, self._norm_if(w, before_feed, read_LD))
+        mixed_LD += part * self._norm_if(w, behind_feed, fed_LD)
+        return mixed_LD
 
     def finish(self, weights: Weights, x_LD: Floats) -> Floats:
         return self._norm(weights.layer(""), self.variant.final_norm, x_LD)
 
     def logits(self, weights: Weights, x_LD: Floats) -> Floats | None:
-        tied = "embed_tokens.weight"
-        name = tied if self.s.tie_word_embeddings else "lm_head.weight"
+        tied, head = f"{self.variant.embedding}.weight", self.variant.head
+        name = tied if self.s.tie_word_embeddings else f"{head}.weight"
         if name not in weights.tensors:
             return None
         scale = getattr(self.s, "logit_scale", 1.0) / getattr(self.s, "logits_scaling", 1.0)
-        bias = "lm_head.bias" if "lm_head.bias" in weights.tensors else None
+        bias = f"{head}.bias" if f"{head}.bias" in weights.tensors else None
         return project(weights, name, x_LD, scale, bias)
+
+    def _norm_if(self, w: Layer, name: str | None, x: Floats) -> Floats:
+        return x if name is None else self._norm(w, name, x)
 
     def _norm(self, w: Layer, name: str, x: Floats) -> Floats:
         if self.variant.norm == "rms":
             return rms_norm(x, w[f"{name}.weight"], eps=self.eps)
         if self.variant.norm == "bare":
             return layer_norm(x, None, eps=self.eps)
-        bias = w[f"{name}.bias"] if self.variant.norm == "layer" else None
-        return layer_norm(x, w[f"{name}.weight"], bias, eps=self.eps)
+        return super()._norm(w, name, x)
 
     def _attention(self, layer: int, w: Layer, x_LD: Floats, step: Pass) -> Floats:
         q, k, v = self._project(w, x_LD)
@@ -426,36 +409,20 @@ class Llama:
         if self.qk_norm is not None:
             inputs |= {"q_projected": q, "k_projected": k}
             q, k = self._normed(w, "q", q), self._normed(w, "k", k)
-        if self._turns[layer]:
+        if (rope := self.layer_ropes[layer]) is not None:
             name = "projected" if self.qk_norm is None else "normed"
             inputs |= {f"q_{name}": q, f"k_{name}": k}
-            q, k = step.turn(self.rope, q), step.turn(self.rope, k)
-        out = f"self_attn.{self.variant.out}"
-        w_o = w[f"{out}.weight"]
-        heads = LayerHeads(
-            q=q,
-            k=k,
-            v=v,
-            scale=self.scale,
-            visible=MaskRule(causal=True, window=self.windows[layer]),
-            x=x_LD,
-            w_o=w_o.T,
-            inputs=inputs,
-            layer=layer,
-            name=f"layers.{layer}.self_attn",
-        )
-        return linear(step.attend(heads), w_o, w.get(f"{out}.bias"))
+            q, k = step.turn(rope, q), step.turn(rope, k)
+        return self._attend(layer, w, step, self.variant.out, (q, k, v), scale=self.scale,
+                            softcap=self.softcap, x=x_LD, inputs=inputs)  # fmt: skip
 
     def _project(self, w: Layer, x_LD: Floats) -> tuple[Floats, Floats, Floats]:
         if self.variant.is_fused:
             wide_q, wide_k = self.n_heads * self.d_k, self.n_kv_heads * self.d_k
-            all_LX = linear(x_LD, w["self_attn.qkv_proj.weight"])
+            all_LX = self._linear(w, "self_attn.qkv_proj", x_LD)
             q, k, v = np.split(all_LX, (wide_q, wide_q + wide_k), -1)
         else:
-            q, k, v = (
-                linear(x_LD, w[f"self_attn.{n}_proj.weight"], w.get(f"self_attn.{n}_proj.bias"))
-                for n in "qkv"
-            )
+            q, k, v = (self._linear(w, f"self_attn.{n}_proj", x_LD) for n in "qkv")
         n, m = self.n_heads, self.n_kv_heads
         return to_heads(q, n), to_heads(k, m), to_heads(v, m)
 
@@ -468,50 +435,44 @@ class Llama:
             rows = [w[f"self_attn.{name}_layernorm.norms.{i}.weight"] for i in range(len(a_HLE))]
             return layer_norm(a_HLE, np.stack(rows)[:, None], eps=self.eps)
         if self.kind == "phi":
-            at = f"self_attn.{name}_layernorm"
-            return layer_norm(a_HLE, w[f"{at}.weight"], w[f"{at}.bias"], eps=self.eps)
-        weight = w[f"self_attn.{name}_norm.weight"]
+            return self._norm(w, f"self_attn.{name}_layernorm", a_HLE)
         if self.qk_norm == "own":
+            weight = w[f"self_attn.{name}_norm.weight"]
             return layer_norm(a_HLE, weight[:, None], eps=self.eps)
-        return rms_norm(a_HLE, weight, eps=self.eps)
+        return self._norm(w, f"self_attn.{name}_norm", a_HLE)
 
     def _mlp(self, layer: int, w: Layer, x_LD: Floats) -> Floats:
-        act, variant = self.s.hidden_act, self.variant
+        variant = self.variant
         if self._experts[layer]:
             return self._route(w, x_LD)
-        if variant.mlp == "fused":
-            gate, up = np.split(linear(x_LD, w["mlp.gate_up_proj.weight"]), 2, -1)
-            return linear(activate(act, gate.copy()) * up, w["mlp.down_proj.weight"])
         if variant.mlp == "plain":
-            up = linear(x_LD, w[f"mlp.{variant.up}.weight"], w.get(f"mlp.{variant.up}.bias"))
-            down = f"mlp.{variant.down}"
-            return linear(activate(act, up), w[f"{down}.weight"], w.get(f"{down}.bias"))
-        gate = linear(x_LD, w["mlp.gate_proj.weight"], w.get("mlp.gate_proj.bias"))
-        up = linear(x_LD, w["mlp.up_proj.weight"], w.get("mlp.up_proj.bias"))
-        mixed = activate(act, gate)
-        mixed *= up
-        return linear(mixed, w["mlp.down_proj.weight"], w.get("mlp.down_proj.bias"))
+            return self._linear(
+                w, variant.down, activate(self.act, self._linear(w, variant.up, x_LD))
+            )
+        if variant.mlp == "fused":
+            gate, up = np.split(self._linear(w, "mlp.gate_up_proj", x_LD), 2, -1)
+        else:
+            gate, up = (self._linear(w, f"mlp.{name}_proj", x_LD) for name in ("gate", "up"))
+        return self._linear(w, "mlp.down_proj", activate(self.act, gate.copy()) * up)
 
     def _route(self, w: Layer, x_LD: Floats) -> Floats:
         """Send each token to its best experts; only those that some token goes to are read.
 
         Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2; Jiang et al. 2024.
         """
-        is_mixtral = self.kind == "mixtral"
-        at = "block_sparse_moe" if is_mixtral else "mlp"
+        at, names = self._expert_names
         logits = linear(x_LD, w[f"{at}.gate.weight"])
         shares = np.exp(logits - logits.max(-1, keepdims=True))
         shares /= shares.sum(-1, keepdims=True)
         n_chosen = min(self.s.num_experts_per_tok, shares.shape[-1])
         best_LN = np.argsort(-shares, axis=-1, kind="stable")[:, :n_chosen]
         share_LN = np.take_along_axis(shares, best_LN, -1)
-        if is_mixtral or self.s.norm_topk_prob:
+        if self.kind == "mixtral" or self.s.norm_topk_prob:
             share_LN = share_LN / share_LN.sum(-1, keepdims=True)
-        names = ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
         made = np.zeros_like(x_LD)
         for expert in np.unique(best_LN).tolist():
             rows, places = np.nonzero(best_LN == expert)
-            gate, up, down = (w.expert(f"{at}.experts.", expert, name) for name in names)
-            part = activate(self.s.hidden_act, linear(x_LD[rows], gate)) * linear(x_LD[rows], up)
+            gate, up, down = (w[f"{at}.experts.{expert}.{name}.weight"] for name in names)
+            part = activate(self.act, linear(x_LD[rows], gate)) * linear(x_LD[rows], up)
             made[rows] += linear(part, down) * share_LN[rows, places][:, None]
         return made

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.records import LayerHeads, MaskRule
-from attnviz.sources.families.family import Pass, Shapes, ids_of
-from attnviz.sources.families.parts import Floats, Whole, activate, layer_norm, linear
+from attnviz.sources.families.family import Family, Pass, Shapes, shapes
+from attnviz.sources.families.parts import Floats, activate
 from attnviz.sources.families.ropes import Rope, read_rope
 from attnviz.sources.families.settings import (
     FULL,
@@ -20,8 +19,8 @@ from attnviz.sources.families.settings import (
     NotOurs,
     check_activation,
     check_layers,
-    check_sizes,
     read_settings,
+    table,
 )
 from attnviz.sources.families.weights import Layer, Weights
 
@@ -36,40 +35,23 @@ KEYS: dict[str, Any] = {
 """Its config keys with the library's defaults."""
 
 
-class ModernBert:
-    """One model of the family, by its config.
-
-    Raises
-    ------
-    NotOurs
-        A config that this file does not know.
-    """
+class ModernBert(Family):
+    """One model of the family, by its config."""
 
     prefixes = ("model.", "")
+    attention = "attn"
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         inert = {"layer_norm_eps"}  # the first releases carry it; the model reads norm_eps
-        given = {k: v for k, v in config.items() if k not in inert}
-        self.s = s = read_settings(given, KEYS)
-        check_sizes(
-            num_hidden_layers=s.num_hidden_layers,
-            num_attention_heads=s.num_attention_heads,
-            hidden_size=s.hidden_size,
-            intermediate_size=s.intermediate_size,
-            vocab_size=s.vocab_size,
-            max_position_embeddings=s.max_position_embeddings,
+        s = read_settings({k: v for k, v in config.items() if k not in inert}, KEYS)
+        super().__init__(
+            s, d_model=s.hidden_size, n_heads=s.num_attention_heads, n_layers=s.num_hidden_layers,
+            intermediate_size=s.intermediate_size, n_positions=s.max_position_embeddings,
             global_attn_every_n_layers=s.global_attn_every_n_layers,
             local_attention=s.local_attention,
-        )
-        if s.hidden_size % s.num_attention_heads:
-            raise NotOurs(f"{s.num_attention_heads} heads in {s.hidden_size} numbers")
+        )  # fmt: skip
         check_activation(s.hidden_activation)
-        self.n_layers, self.n_heads = s.num_hidden_layers, s.num_attention_heads
-        self.n_kv_heads, self.d_model, self.n_vocab = self.n_heads, s.hidden_size, s.vocab_size
-        self.d_k = self.d_v = s.hidden_size // s.num_attention_heads
-        self.n_positions: int | None = s.max_position_embeddings
-        self.is_causal = False
-        self.eos_ids = ids_of(s.eos_token_id)
+        self.eps = s.norm_eps
         types = s.layer_types
         if types is None:
             every = s.global_attn_every_n_layers
@@ -78,13 +60,13 @@ class ModernBert:
         # half of local_attention on each side, and the token itself: an odd number of keys
         window = s.local_attention // 2 * 2 + 1
         self.windows = [window if kind == SLIDING else None for kind in self.types]
-        told = s.rope_parameters
-        if told is not None and not (isinstance(told, Mapping) and set(told) <= {FULL, SLIDING}):
+        told = table(s.rope_parameters)
+        if not set(told) <= {FULL, SLIDING}:
             raise NotOurs("rope_parameters that do not say which layers they are for")
         thetas = {FULL: s.global_rope_theta, SLIDING: s.local_rope_theta}
         self.by_type = {
             kind: read_rope(
-                (told or {}).get(kind),
+                table(told.get(kind)),
                 theta=theta,
                 d_head=self.d_k,
                 n_positions=s.max_position_embeddings,
@@ -96,40 +78,22 @@ class ModernBert:
     # -- tensors ----------------------------------------------------------------------------
 
     def tensors(self) -> Shapes:
-        found: dict[str, tuple[int, ...]] = {
-            "embeddings.tok_embeddings.weight": (self.n_vocab, self.d_model)
-        }
-        for name in ("embeddings.norm", "final_norm"):
-            found |= self._norm_shapes(name)
-        return found
-
-    def prefix(self, layer: int) -> str:
-        return f"layers.{layer}."
+        found = shapes({"embeddings.tok_embeddings": (self.n_vocab, self.d_model)})
+        return found | self._norm_shapes("embeddings.norm", "final_norm")
 
     def layer_tensors(self, layer: int) -> Shapes:
         d, wide, s = self.d_model, self.s.intermediate_size, self.s
-        found: dict[str, tuple[int, ...]] = {}
-        for name, shape, has_bias in (
-            ("attn.Wqkv", (3 * d, d), s.attention_bias), ("attn.Wo", (d, d), s.attention_bias),
-            ("mlp.Wi", (2 * wide, d), s.mlp_bias), ("mlp.Wo", (d, wide), s.mlp_bias),
-        ):  # fmt: skip
-            found[f"{name}.weight"] = shape
-            if has_bias:
-                found[f"{name}.bias"] = shape[:1]
-        for name in ("attn_norm", "mlp_norm") if layer else ("mlp_norm",):
-            found |= self._norm_shapes(name)
-        return found
+        attention, mlp = (
+            {"attn.Wqkv": (3 * d, d), "attn.Wo": (d, d)},
+            {"mlp.Wi": (2 * wide, d), "mlp.Wo": (d, wide)},
+        )
+        found = shapes(attention, lambda _: s.attention_bias) | shapes(mlp, lambda _: s.mlp_bias)
+        return found | self._norm_shapes(*("attn_norm", "mlp_norm")[not layer :])
 
-    def _norm_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.d_model,)}
-        if self.s.norm_bias:
-            found[f"{name}.bias"] = (self.d_model,)
-        return found
+    def _norm_shapes(self, *names: str) -> dict[str, tuple[int, ...]]:
+        return shapes(dict.fromkeys(names, (self.d_model,)), lambda _: self.s.norm_bias)
 
     # -- the forward pass -------------------------------------------------------------------
-
-    def place(self, ids: Sequence[int]) -> Whole:
-        return np.arange(len(ids))
 
     def embed(self, weights: Weights, step: Pass) -> Floats:
         x_LD = weights.rows("embeddings.tok_embeddings.weight", step.ids.tolist())
@@ -147,31 +111,11 @@ class ModernBert:
     def finish(self, weights: Weights, x_LD: Floats) -> Floats:
         return self._norm(weights.layer(""), "final_norm", x_LD)
 
-    def logits(self, weights: Weights, x_LD: Floats) -> Floats | None:
-        return None
-
     def _attention(self, layer: int, w: Layer, x_LD: Floats, step: Pass) -> Floats:
         fused = self._linear(w, "attn.Wqkv", x_LD)
         by_kind = fused.reshape(len(x_LD), 3, self.n_heads, self.d_k).transpose(1, 2, 0, 3)
         q, k, v = (np.ascontiguousarray(part) for part in by_kind)
         rope = self.by_type[self.types[layer]]
-        w_o = w["attn.Wo.weight"]
-        heads = LayerHeads(
-            q=step.turn(rope, q),
-            k=step.turn(rope, k),
-            v=v,
-            scale=self.d_k**-0.5,
-            visible=MaskRule(window=self.windows[layer]),
-            x=x_LD,
-            w_o=w_o.T,
-            inputs={"q_projected": q, "k_projected": k},
-            layer=layer,
-            name=f"layers.{layer}.attn",
-        )
-        return linear(step.attend(heads), w_o, w.get("attn.Wo.bias"))
-
-    def _linear(self, w: Layer, name: str, x_LD: Floats) -> Floats:
-        return linear(x_LD, w[f"{name}.weight"], w.get(f"{name}.bias"))
-
-    def _norm(self, w: Layer, name: str, x: Floats) -> Floats:
-        return layer_norm(x, w[f"{name}.weight"], w.get(f"{name}.bias"), eps=self.s.norm_eps)
+        turned = step.turn(rope, q), step.turn(rope, k), v
+        inputs = {"q_projected": q, "k_projected": k}
+        return self._attend(layer, w, step, "attn.Wo", turned, x=x_LD, inputs=inputs)

@@ -15,7 +15,7 @@ from attnviz.registry import no_such_choice
 from attnviz.sources.families.binding import bind, read_family
 from attnviz.sources.families.engine import Engine, Tell
 from attnviz.sources.families.proof import Proof, kept_proof, prove
-from attnviz.sources.families.settings import Lacks, NotOurs
+from attnviz.sources.families.settings import Lacks, NotOurs, read_scale_block
 from attnviz.sources.families.source import LightSource
 from attnviz.sources.families.tokenizing import open_kept
 from attnviz.sources.families.weights import open_safetensors
@@ -137,25 +137,8 @@ def open_light(
     """
     files = find_model(path)
     sha256 = files.sha256()
-    if files.kind == "gguf":
-        from attnviz.sources.families.gguf_view import open_view, read_view
-
-        view = read_view(files.weights[0], sha256)
-        config, config_sha256, stored = dict(view.config), sha256, open_view(view)
-    else:
-        config, config_sha256 = _read_folder(files)
-        stored = open_safetensors(files.weights)
-    kind = str(config.get("model_type"))
-    if which not in (None, "encoder" if kind in _PAIRS else "self"):
-        raise NotOurs(f"it does not run {which} attention of a model of the kind {kind}")
-    family = read_family(config)
-    try:
-        weights = bind(family, stored)
-    except Lacks as fault:
-        if files.kind == "gguf":  # the library would fill it with random numbers
-            raise InputError(f"{files.name}: {fault}") from fault
-        raise
-    engine = Engine(family, weights)
+    engine, config, config_sha256 = open_engine(files, sha256, which=which)
+    is_pair = config.get("model_type") in _PAIRS
     proof = kept_proof(sha256, config)
     has_library = all(importlib.util.find_spec(m) for m in ("transformers", "torch"))
     if proof is None and has_library:
@@ -164,7 +147,7 @@ def open_light(
         except InputError as fault:
             if not is_asked_for:
                 raise NotOurs(f"the library could not be compared with: {fault}") from fault
-        engine = Engine(family, weights)
+        engine = Engine(engine.family, engine.weights)
     engine.tell = tell
     if proof is not None and not proof.holds and not is_asked_for:
         raise NotOurs(
@@ -179,11 +162,44 @@ def open_light(
         tokenizer=open_kept(files, notify=notify),
         engine=engine,
         proof=proof,
-        which="encoder" if kind in _PAIRS else "self",
+        which="encoder" if is_pair else "self",
         max_tokens=max_tokens,
         notices=_notices(proof),
         writing=_writing_keys(files) - _PLAIN_WRITING,
     )
+
+
+def open_engine(
+    files: ModelFiles, sha256: str, *, which: str | None = None
+) -> tuple[Engine, dict[str, Any], str]:
+    """Map a model's weights and bind them to its family: the engine, the config, the config's hash.
+
+    Raises
+    ------
+    NotOurs
+        A model, config or tensor that no family here knows.
+    InputError
+        A GGUF that lacks a tensor, or a file that is not sound.
+    """
+    if files.kind == "gguf":
+        from attnviz.sources.families.gguf_view import open_view, read_view
+
+        view = read_view(files.weights[0], sha256)
+        config, config_sha256, stored = dict(view.config), sha256, open_view(view)
+    else:
+        config, config_sha256 = _read_folder(files)
+        stored = open_safetensors(files.weights)
+    kind = str(config.get("model_type"))
+    if which not in (None, "encoder" if kind in _PAIRS else "self"):
+        raise NotOurs(f"it does not run {which} attention of a model of the kind {kind[:40]}")
+    family = read_family(config)
+    stored.scale_block = read_scale_block(config)
+    try:
+        return Engine(family, bind(family, stored)), config, config_sha256
+    except Lacks as fault:
+        if files.kind == "gguf":  # the library would fill it with random numbers
+            raise InputError(f"{files.name}: {fault}") from fault
+        raise
 
 
 def _notices(proof: Proof | None) -> tuple[str, ...]:

@@ -66,7 +66,8 @@ def engine_version() -> str:
     return digest.hexdigest()[:16]
 
 
-def _key(sha256: str, config: Mapping[str, Any]) -> str:
+def key_of(sha256: str, config: Mapping[str, Any]) -> str:
+    """Return under which name a model's proof is kept."""
     facts = [sha256, repr(sorted(config.items(), key=str)), engine_version()]
     facts += [version_of("transformers"), version_of("torch")]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
@@ -74,10 +75,11 @@ def _key(sha256: str, config: Mapping[str, Any]) -> str:
 
 def kept_proof(sha256: str, config: Mapping[str, Any]) -> Proof | None:
     """Return the result of an earlier comparison with this model and these versions."""
-    try:
-        return Proof(**read_entry("proof", _key(sha256, config)))
-    except TypeError:
+    kept = read_entry("proof", key_of(sha256, config))
+    kinds = {"weights": float, "states": float, "n_layers": int}
+    if not isinstance(kept, dict) or {name: type(one) for name, one in kept.items()} != kinds:
         return None
+    return Proof(**kept)
 
 
 def prove(
@@ -117,7 +119,7 @@ def prove(
             found = compare(engine, twin, ids, n_layers)
         worst = [worse(a, b) for a, b in zip(worst, found)]
     proof = Proof(worst[0], worst[1], n_layers)
-    write_entry("proof", _key(sha256, config), asdict(proof))
+    write_entry("proof", key_of(sha256, config), asdict(proof))
     return proof
 
 

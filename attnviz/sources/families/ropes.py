@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.sources.families.parts import Floats, Whole
-from attnviz.sources.families.settings import NotOurs
+from attnviz.sources.families.settings import NotOurs, table
 
 _NUMBERS = {
     "default": (),
@@ -192,6 +192,7 @@ def _mscale(factor: float, scale: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
 
+@np.errstate(all="ignore")
 def read_rope(
     told: Mapping[str, Any] | None,
     *,
@@ -218,7 +219,7 @@ def read_rope(
     NotOurs
         A kind or key that is not known, or a number that is missing or out of range.
     """
-    given = dict(told or {})
+    given = table(told)
     kind = str(given.get("rope_type") or given.get("type") or "default")
     unknown = set(given) - _OPTIONAL
     if kind not in _NUMBERS or unknown:
@@ -251,7 +252,13 @@ def read_rope(
     for name in ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"):
         if given.get(name) is not None:
             _check_number(name, given[name])
-    return Rope(kind, theta, width, n_positions, given, in_pairs)
+    made = Rope(kind, theta, width, n_positions, given, in_pairs)
+    try:
+        for n_tokens in (1, n_positions):
+            made.frequencies(n_tokens)
+    except ArithmeticError as fault:
+        raise NotOurs(f"rotary positions of the kind {kind!r}: {fault}") from fault
+    return made
 
 
 def _check_number(name: str, value: Any) -> float:

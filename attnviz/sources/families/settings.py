@@ -82,7 +82,7 @@ def read_settings(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Sim
             continue
         if key == "quantization_config" and _is_fp8(value):
             continue
-        raise NotOurs(f"config.json says {key} = {str(value)[:40]}, which is not known here")
+        raise NotOurs(f"config.json says {key[:80]} = {str(value)[:40]}, which is not known here")
     found = {}
     for key, default in defaults.items():
         value = config.get(key, default)
@@ -102,7 +102,8 @@ def _is_like(value: Any, default: Any) -> bool:
         return isinstance(value, bool)
     if isinstance(default, int | float):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and (isinstance(default, float) or value == int(value))
+        is_whole = isinstance(value, int) or (is_number and value.is_integer())
+        return is_number and (isinstance(default, float) or is_whole)
     return isinstance(value, type(default))
 
 
@@ -111,7 +112,22 @@ def _is_fp8(value: Any) -> bool:
     return isinstance(value, Mapping) and value.get("quant_method") == "fp8"
 
 
-def check_activation(name: str) -> str:
+def read_scale_block(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many rows and columns of 8-bit floats share a scale; the library's, if not said.
+
+    Raises
+    ------
+    NotOurs
+        No pair of sizes.
+    """
+    told = (config.get("quantization_config") or {}).get("weight_block_size") or [128, 128]
+    if not isinstance(told, list) or len(told) != 2:
+        raise NotOurs(f"weight_block_size = {str(told)[:40]} is no pair of sizes")
+    check_sizes(rows_of_a_block=told[0], columns_of_a_block=told[1])
+    return told[0], told[1]
+
+
+def check_activation(name: Any) -> str:
     """Return an activation's name.
 
     Raises
@@ -119,8 +135,8 @@ def check_activation(name: str) -> str:
     NotOurs
         One that ``parts`` does not have.
     """
-    if name not in ACTIVATIONS:
-        raise NotOurs(f"the activation {name[:40]!r} is not known here")
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise NotOurs(f"the activation {str(name)[:40]!r} is not known here")
     return name
 
 
@@ -135,6 +151,32 @@ def check_sizes(**sizes: Any) -> None:
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 31:
             raise NotOurs(f"{name} = {str(value)[:40]} is no size")
+
+
+def check_experts(n_experts: int) -> int:
+    """Return a number of experts.
+
+    Raises
+    ------
+    NotOurs
+        More than any model has: names are made for each of them.
+    """
+    if n_experts > 1024:
+        raise NotOurs(f"{n_experts} experts: at most 1024 are read")
+    return n_experts
+
+
+def table(value: Any) -> dict[str, Any]:
+    """Return a config's table, empty where it has none.
+
+    Raises
+    ------
+    NotOurs
+        It is no table.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise NotOurs(f"{str(value)[:40]} where a table is expected")
+    return dict(value or {})
 
 
 def check_layers(what: str, values: Any, n_layers: int, allowed: Iterable[Any]) -> list[Any]:

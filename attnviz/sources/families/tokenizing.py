@@ -53,16 +53,24 @@ def open_kept(files: ModelFiles, *, notify: Callable[[str], None]) -> ModelToken
         A GGUF file's, where the library is not installed.
     """
     place = _place(files)
-    if not place.is_file():
-        made = _make(files, notify=notify)
-        _keep(made.tokenizer.to_str(), place)
-        return made
-    data = place.read_bytes()
-    digest = try_out(data, name="the tokenizer")
-    from tokenizers import Tokenizer
+    if place.is_file():
+        with suppress(InputError):  # not what was written: it is built anew
+            return read_kept(place)
+    made = _make(files, notify=notify)
+    _keep(made.tokenizer.to_str(), place)
+    return made
 
-    tokenizer = guard("the tokenizer", lambda: Tokenizer.from_buffer(data), hush=True)
-    return _describe(tokenizer, digest)
+
+def read_kept(place: Path) -> ModelTokenizer:
+    """Open a tokenizer that was kept; one that was not seen before is tried out as any other.
+
+    Raises
+    ------
+    InputError
+        It is damaged.
+    """
+    tokenizer = open_raw(place)
+    return _describe(tokenizer, try_out(place.read_bytes(), name=place.name))
 
 
 def _describe(tokenizer: Any, digest: str) -> ModelTokenizer:
@@ -97,8 +105,7 @@ def _make(files: ModelFiles, *, notify: Callable[[str], None]) -> ModelTokenizer
         path = files.folder / "tokenizer.json"
         if not path.is_file():
             raise InputError(f"{files.name} has no tokenizer.json: save its tokenizer as one")
-        tokenizer = open_raw(path)
-        made = _describe(tokenizer, try_out(path.read_bytes(), name=path.name))
+        made = read_kept(path)
         told = "tokenizer.json is used as it is: transformers is not installed"
         return replace(made, notices=(told,))
     from attnviz.sources.models.tokenizer import open_tokenizer

@@ -140,7 +140,7 @@ def _state(engine: Engine, n_layers: int, words: Sequence[int] | None) -> dict[s
     for name in wanted:
         match = EXPERT.match(name)
         if match:
-            numbers = weights.expert(match[1], int(match[2]), match[3])
+            numbers = weights.read(name)
             role = _ROLES.get(match[3], match[3])
             listed = experts.setdefault(match[1].replace("block_sparse_moe", "mlp"), {})
             listed.setdefault(role, []).append(torch.from_numpy(numbers.copy()))

@@ -84,12 +84,15 @@ class Weights:
         Name → place.
     maps
         Mapped files, to let go of.
+    scale_block
+        Rows and columns of a matrix of 8-bit floats that share one of its scales.
     """
 
     tensors: Mapping[str, Stored]
     maps: Sequence[mmap.mmap] = ()
     _kept: dict[str, Floats] = field(default_factory=dict)
     keeps: bool = False
+    scale_block: tuple[int, int] = (128, 128)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Return a tensor's shape; None where there is none of that name."""
@@ -118,19 +121,6 @@ class Weights:
                 "not belong together"
             )
         return stored.numbers(np.asarray(ids, np.int64))
-
-    def expert(self, at: str, expert: int, name: str) -> Floats:
-        """Return one expert's matrix, whether a file has it alone or stacked with the others.
-
-        Parameters
-        ----------
-        at
-            How the experts' names begin, ``.experts.`` included.
-        """
-        if at + name in self.tensors:
-            one: Floats = self.tensors[at + name].numbers(slice(expert, expert + 1))[0]
-            return one
-        return self.read(f"{at}{expert}.{name}.weight")
 
     def chunks(self, name: str) -> Iterator[Floats]:
         """Return a large matrix in pieces of its rows."""
@@ -171,13 +161,19 @@ class Weights:
         if found is None:
             return numbers
         scale = self.tensors[found].numbers()
-        if scale.ndim == 2 and numbers.ndim == 2:
-            for axis in (0, 1):
-                block = -(-numbers.shape[axis] // scale.shape[axis])
-                scale = np.repeat(scale, block, axis)
-                scale = scale.take(range(numbers.shape[axis]), axis)
-        elif scale.ndim == 1 and scale.size == len(numbers):
-            scale = scale[:, None]
+        if scale.size == 1:
+            return numbers * scale.reshape(())
+        if numbers.ndim == 2 and scale.shape == numbers.shape[:1]:
+            return numbers * scale[:, None]
+        sizes = tuple(-(-n // size) for n, size in zip(numbers.shape, self.scale_block))
+        if numbers.ndim != 2 or scale.shape not in (sizes, (len(numbers), 1)):
+            raise InputError(
+                f"the scales of {name[:120]!r} have shape {scale.shape}: for {numbers.shape} read are "
+                f"one, one per row, or {sizes}"
+            )
+        if scale.shape == sizes:
+            for axis, size in enumerate(self.scale_block):
+                scale = np.repeat(scale, size, axis).take(range(numbers.shape[axis]), axis)
         return numbers * scale
 
 
@@ -195,10 +191,6 @@ class Layer:
         """Return a tensor that not every model of a family has."""
         full = self.prefix + name
         return self.weights.read(full) if full in self.weights.tensors else None
-
-    def expert(self, at: str, expert: int, name: str) -> Floats:
-        """Return one expert's matrix."""
-        return self.weights.expert(self.prefix + at, expert, name)
 
 
 def open_safetensors(paths: Sequence[Path]) -> Weights:

@@ -175,6 +175,10 @@ class Reader:
             raise self.refuse(f"says {key} = {str(value)[:60]}: one number is read")
         return value
 
+    def some(self, *names: str) -> Any:
+        """Return the first of these numbers that is said, or None."""
+        return next((self.number(name) for name in names if self.get(name) is not None), None)
+
     def has(self, name: str) -> bool:
         return name in self.file.tensors
 
@@ -347,7 +351,7 @@ def _read_config(reader: Reader) -> None:
 
 def _epsilon(reader: Reader) -> float:
     told = {
-        name: reader.get(f"attention.layer_norm_{name}")
+        name: reader.number(f"attention.layer_norm_{name}")
         for name in ("rms_epsilon", "epsilon")
         if reader.get(f"attention.layer_norm_{name}") is not None
     }
@@ -368,11 +372,11 @@ def _rope(reader: Reader, n_turned: int, width: int) -> dict[str, Any]:
     }
     if reader.kind.rotary == "part":
         found["partial_rotary_factor"] = n_turned / width
-    factor = reader.get("rope.scaling.factor", reader.get("rope.scale_linear"))
+    factor = reader.some("rope.scaling.factor", "rope.scale_linear")
     # llama.cpp takes a factor without a type as linear
     told = reader.get("rope.scaling.type", "linear" if factor else "none")
-    original = reader.get("rope.scaling.original_context_length")
-    attention = reader.get("rope.scaling.attn_factor", 1.0)
+    original = reader.some("rope.scaling.original_context_length")
+    attention = reader.number("rope.scaling.attn_factor", 1.0)
     is_scaled = told != "none" and factor not in (None, 0, 1)
     if told == "yarn" and is_scaled:
         if original is None:
@@ -385,7 +389,7 @@ def _rope(reader: Reader, n_turned: int, width: int) -> dict[str, Any]:
             "beta_slow": float(reader.number("rope.scaling.yarn_beta_slow", 1.0)),
             **({"truncate": False} if reader.kind.model_type == "gpt_oss" else {}),
         }
-        if (given := reader.get("rope.scaling.yarn_attn_factor")) is not None:
+        if (given := reader.some("rope.scaling.yarn_attn_factor")) is not None:
             found["attention_factor"] = float(given)
     elif told == "linear" and is_scaled:
         found |= {"rope_type": "linear", "factor": float(factor)}

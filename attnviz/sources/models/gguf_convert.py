@@ -152,7 +152,7 @@ def check_sizes(file: Gguf) -> None:
         if name in limits and not isinstance(file.setting(name), int | list):
             # the library would take its own default, of a large model
             raise InputError(
-                f"{file.path.name} does not say {file.architecture}.{name}, but its tensors show "
+                f"{file.path.name} does not say {file.architecture[:40]}.{name}, but its tensors show "
                 f"{limits[name]}: its metadata is damaged"
             )
     prefix = f"{file.architecture}."

@@ -127,7 +127,7 @@ def _windows(every: int | None, *, default: int | None = None) -> Callable[[Read
     """Read a window and which layers have it: all but each ``every``-th, where a file is silent."""
 
     def read(reader: Reader) -> None:
-        window = reader.get("attention.sliding_window", default)
+        window = reader.number("attention.sliding_window", default or 0)
         pattern = reader.get("attention.sliding_window_pattern", every)
         n_layers, config = reader.n_layers, reader.config
         if not window:
@@ -157,9 +157,9 @@ def _finish_mistral(reader: Reader) -> None:
 
 
 def _finish_phi3(reader: Reader) -> None:
-    window = reader.get("attention.sliding_window", 0)
+    window = reader.number("attention.sliding_window", 0)
     reader.config["sliding_window"] = int(window) or None
-    original = reader.get("rope.scaling.original_context_length")
+    original = reader.some("rope.scaling.original_context_length")
     if original is not None:
         reader.config["original_max_position_embeddings"] = original
 
@@ -172,7 +172,7 @@ def _scale(large: int) -> Callable[[Reader], None]:
 
     def read(reader: Reader) -> None:
         config = reader.config
-        scale = reader.get("attention.scale")
+        scale = reader.some("attention.scale")
         by_head = config["hidden_size"] // config["num_attention_heads"]
         wanted = by_head if config["num_hidden_layers"] == large else config["head_dim"]
         config["query_pre_attn_scalar"] = wanted if scale is None else float(scale) ** -2

@@ -11,7 +11,8 @@ from fuzz.kinds import NAMES
 
 GOALS = {
     "safetensors": 200_000, "npz": 50_000, "pt": 2_000, "tokenizer": 20_000, "gguf": 20_000,
-    "config": 20_000, "text": 10_000,
+    "config": 20_000, "text": 10_000, "mapped": 20_000, "view": 20_000,
+    "kept": 20_000, "families": 20_000,
 }  # fmt: skip
 """How many inputs of each kind are to end as a value or an error of ours, all runs together."""
 PART = 10_000

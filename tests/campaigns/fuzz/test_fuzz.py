@@ -23,8 +23,12 @@ SMOKE = {
     "gguf": 80,
     "config": 12,
     "text": 30,
+    "mapped": 300,
+    "view": 150,
+    "kept": 150,
+    "families": 150,
 }
-MODELS = ("tokenizer", "gguf", "config")
+MODELS = ("tokenizer", "gguf", "config", "view", "kept", "families")
 
 
 def check(found: Figures, count: int) -> None:

@@ -20,6 +20,7 @@ from attnviz.sources.families import (
     attending,
     bert,
     distances,
+    family,
     gemma,
     gpt2,
     llama,
@@ -158,6 +159,64 @@ def setting(kind: Any, name: str, change: Callable[[Any], Any]) -> Patch:
     return patched
 
 
+def wider_part(patch: pytest.MonkeyPatch) -> None:
+    real = ropes.Rope.frequencies
+
+    def frequencies(self: Any, n: int) -> Any:
+        turns, factor = real(replace(self, width=self.width + 2), n)
+        return turns[: self.width // 2], factor
+
+    patch.setattr(ropes.Rope, "frequencies", frequencies)
+
+
+def by_heads(patch: pytest.MonkeyPatch) -> None:
+    def normed(self: Any, w: Any, name: str, a: Any) -> Any:
+        weight = w[f"self_attn.{name}_norm.weight"].reshape(len(a), 1, -1)
+        return parts.rms_norm(a, weight, eps=self.eps)
+
+    patch.setattr(llama.Llama, "_normed", normed)
+
+
+def not_normed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(llama.Llama, "_normed", lambda self, w, name, a: a)
+
+
+def run_as(order: str) -> Patch:
+    """Run layers in another order than their tensors are of."""
+
+    def patched(patch: pytest.MonkeyPatch) -> None:
+        real = llama.Llama.layer
+
+        def layer(self: Any, *given: Any) -> Any:
+            self.order, own = order, self.order
+            try:
+                return real(self, *given)
+            finally:
+                self.order = own
+
+        patch.setattr(llama.Llama, "layer", layer)
+
+    return patched
+
+
+def exchanged_halves(patch: pytest.MonkeyPatch) -> None:
+    real = llama.Llama._linear
+
+    def linear(self: Any, w: Any, name: str, x: Any) -> Any:
+        y = real(self, w, name, x)
+        return np.roll(y, y.shape[-1] // 2, -1) if name == "mlp.gate_up_proj" else y
+
+    patch.setattr(llama.Llama, "_linear", linear)
+
+
+def not_by_head(patch: pytest.MonkeyPatch) -> None:
+    def project(self: Any, w: Any, x: Any) -> Any:
+        fused = self._linear(w, "attention.query_key_value", x)
+        return tuple(parts.to_heads(a, self.n_heads) for a in np.split(fused, 3, -1))
+
+    patch.setattr(neox.NeoX, "_project", project)
+
+
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0,
           "high_freq_factor": 3.0, "original_max_position_embeddings": 16}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0,
@@ -181,10 +240,10 @@ BREAKS: list[tuple[str, str, dict[str, Any], Patch]] = [
     ("rms eps", "llama", {"rms_norm_eps": 1e-2}, eps(llama, "rms_norm")),
     ("rms eps, gemma", "gemma2", {"rms_norm_eps": 1e-2}, eps(gemma, "rms_norm")),
     ("rms eps, t5", "t5", {"layer_norm_epsilon": 1e-2}, eps(t5, "rms_norm")),
-    ("layer norm eps, bert", "bert", {"layer_norm_eps": 1e-2}, eps(bert, "layer_norm")),
-    ("layer norm eps, gpt2", "gpt2", {"layer_norm_epsilon": 1e-2}, eps(gpt2, "layer_norm")),
-    ("layer norm eps, neox", "gpt_neox", {"layer_norm_eps": 1e-2}, eps(neox, "layer_norm")),
-    ("layer norm eps, modernbert", "modernbert", {"norm_eps": 1e-2}, eps(modernbert, "layer_norm")),
+    ("layer norm eps, bert", "bert", {"layer_norm_eps": 1e-2}, eps(family, "layer_norm")),
+    ("layer norm eps, gpt2", "gpt2", {"layer_norm_epsilon": 1e-2}, eps(family, "layer_norm")),
+    ("layer norm eps, neox", "gpt_neox", {"layer_norm_eps": 1e-2}, eps(family, "layer_norm")),
+    ("layer norm eps, modernbert", "modernbert", {"norm_eps": 1e-2}, eps(family, "layer_norm")),
     ("gelu by tanh", "bert", {"hidden_act": "gelu"}, activation(bert, "gelu_new")),
     ("gelu exact", "gpt2", {"activation_function": "gelu_new"}, activation(gpt2, "gelu")),
     ("gelu for silu", "llama", {"hidden_act": "silu"}, activation(llama, "gelu")),
@@ -197,16 +256,23 @@ BREAKS: list[tuple[str, str, dict[str, Any], Patch]] = [
     ("window one wider, both ways", "modernbert", {}, attribute(modernbert.ModernBert, windows=other_windows)),
     ("window in the other layers", "gemma2", {}, attribute(gemma.Gemma, windows=lambda w: w[1:] + w[:1])),
     ("kv heads shifted", "llama", {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}, heads(wrong_kv)),
+    ("rotary part one pair wider", "stablelm", {"partial_rotary_factor": 0.5}, wider_part),
+    ("norms of q and k lost", "qwen3", {}, not_normed),
+    ("norm of the whole width by heads", "olmo2", {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}, by_heads),
+    ("parts side by side", "llama", {}, run_as("beside")),
+    ("norm of the other part", "gpt_neox", {"use_parallel_residual": True}, run_as("parallel")),
+    ("gate and up exchanged", "phi3", {}, exchanged_halves),
+    ("q, k, v not head by head", "gpt_neox", {}, not_by_head),
     ("mask lost", "llama", {}, heads(not_causal)),
     ("mask added", "bert", {}, heads(not_causal)),
     ("softcap lost", "gemma2", {"attn_logit_softcapping": 2.0}, attribute(gemma.Gemma, softcap=lambda _: None)),
     ("norms swapped", "llama", {}, swapped_norms),
-    ("parts one after the other", "gpt_neox", {"use_parallel_residual": True}, setting(neox.NeoX, "use_parallel_residual", lambda _: False)),
+    ("parts one after the other", "gpt_neox", {"use_parallel_residual": True}, run_as("pre")),
     ("norm without + 1", "gemma", {}, no_plus_one),
-    ("biases lost", "qwen2", {}, no_bias(llama)),
+    ("biases lost", "qwen2", {}, no_bias(family)),
     ("embedding not scaled", "granite", {}, setting(llama.Llama, "embedding_multiplier", lambda _: 1.0)),
     ("residual not scaled", "granite", {}, setting(llama.Llama, "residual_multiplier", lambda _: 1.0)),
-    ("rope where there is none", "smollm3", {}, attribute(llama.Llama, _turns=lambda t: [True] * len(t))),
+    ("rope where there is none", "smollm3", {}, attribute(llama.Llama, layer_ropes=lambda r: [next(filter(None, r))] * len(r))),
     ("theta of sliding layers", "gemma3_text", {"rope_local_base_freq": 300.0}, attribute(gemma.Gemma, layer_ropes=lambda r: [r[-1]] * len(r))),
     ("experts not made to sum to 1", "qwen3_moe", {"norm_topk_prob": True, "mlp_only_layers": [], "decoder_sparse_step": 1}, setting(llama.Llama, "norm_topk_prob", lambda _: False)),
     ("one expert fewer", "mixtral", {"num_experts_per_tok": 2}, setting(llama.Llama, "num_experts_per_tok", lambda _: 1)),

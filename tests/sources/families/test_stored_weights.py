@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import pytest
 from tiny_models import CONFIG, write_model
 
 from attnviz.errors import InputError, WeightsError
-from attnviz.sources.families.binding import bind, read_family
+from attnviz.sources.families.binding import EXPERT, bind, read_family
 from attnviz.sources.families.engine import Engine
-from attnviz.sources.families.settings import Lacks, NotOurs
+from attnviz.sources.families.opening import open_engine
+from attnviz.sources.families.settings import Lacks, NotOurs, read_scale_block
 from attnviz.sources.families.weights import Weights, open_safetensors
 from attnviz.sources.files.safetensors_ import writer
+from attnviz.sources.models.files import find_model
 
 
 def write(path: Path, arrays: dict[str, Any], dtypes: dict[str, str] | None = None) -> Path:
@@ -78,13 +81,60 @@ def test_8_bit_floats_are_scaled_by_block_row_and_tensor(tmp_path: Path) -> None
         "all_scale": np.array(3.0, np.float32),
     }
     arrays = {"block": codes, "row": codes, "all": codes, "bare": codes, **scales}
-    kinds = dict.fromkeys(("block", "row", "all", "bare"), "F8_E4M3")
+    arrays |= {"odd": codes, "odd_scale": np.ones(4, np.float32)}
+    kinds = dict.fromkeys(("block", "row", "all", "bare", "odd"), "F8_E4M3")
     weights = open_safetensors([write(tmp_path / "a.safetensors", arrays, kinds)])
-    blocks = np.repeat(np.repeat(scales["block_scale_inv"], 3, 0), 2, 1)
+    weights.scale_block = (4, 3)  # the last block is what is left, as the library cuts them
+    blocks = np.repeat(np.repeat(scales["block_scale_inv"], 4, 0), 3, 1)[:6, :4]
     assert np.array_equal(weights.read("block"), plain * blocks)
     assert np.array_equal(weights.read("row"), plain * scales["row_scale"][:, None])
     assert np.array_equal(weights.read("all"), plain * np.float32(3))
     assert np.array_equal(weights.read("bare"), plain)
+    with pytest.raises(InputError, match="scales of 'odd' have shape"):
+        weights.read("odd")
+
+
+@pytest.mark.parametrize("block", [[8, 4], [8, 8], None])
+def test_a_model_of_8_bit_floats_is_the_one_that_the_library_dequantises(
+    block: list[int] | None, tmp_path: Path
+) -> None:
+    """Written by the library's own quantiser; its model runs with those numbers widened."""
+    pytest.importorskip("transformers", reason="needs the extra 'models'")
+    import torch
+    from drawn_models import build, theirs
+    from safetensors.torch import save_file
+    from transformers import FineGrainedFP8Config
+    from transformers.integrations.finegrained_fp8 import Fp8Quantize
+
+    model = build("llama", 3, hidden_size=32, intermediate_size=24, num_attention_heads=4, head_dim=8,
+                  num_key_value_heads=2, rope_parameters=None)  # fmt: skip
+    settings = FineGrainedFP8Config(weight_block_size=block)
+    quantizer = Fp8Quantize(SimpleNamespace(quantization_config=settings))
+    kept = {}
+    for name, values in model.state_dict().items():
+        is_matrix = "_proj" in name and values.dim() == 2
+        kept |= quantizer.convert({name: values}) if is_matrix else {name: values.clone()}
+        if is_matrix:
+            codes, scale = kept[name].float(), kept[name + "_scale_inv"]
+            rows, columns = (n // m for n, m in zip(codes.shape, scale.shape))
+            values.copy_(codes * scale.repeat_interleave(rows, 0).repeat_interleave(columns, 1))
+    assert {v.dtype for v in kept.values()} == {torch.float32, torch.float8_e4m3fn}
+    save_file(
+        {name: values.contiguous() for name, values in kept.items()}, tmp_path / "model.safetensors"
+    )
+    config = model.config.to_dict() | {"quantization_config": settings.to_dict()}
+    (tmp_path / "config.json").write_text(json.dumps(config, default=str))
+    engine = open_engine(find_model(tmp_path), "x")[0]
+    ours, states = engine.states([5, 9, 2]), theirs(model, [5, 9, 2])[1]
+    assert np.abs(ours - states).max() <= 2e-6 * max(1, np.abs(states).max())
+
+
+@pytest.mark.parametrize("told", [[8], [0, 8], "8", [8.0, 8]])
+def test_a_block_of_scales_is_two_sizes(told: Any) -> None:
+    with pytest.raises(NotOurs, match="block"):
+        read_scale_block(
+            {"quantization_config": {"quant_method": "fp8", "weight_block_size": told}}
+        )
 
 
 def test_only_the_rows_of_the_text_are_read_of_an_embedding(tmp_path: Path) -> None:
@@ -169,7 +219,23 @@ def test_heads_on_top_and_buffers_are_left_aside(tmp_path: Path) -> None:
         {"rope_scaling": {"type": "linear", "factor": -1}},
         {"rope_scaling": {"type": "linear", "factor": 2.0, "unheard_of": 1}},
         {"rope_scaling": ["linear"]},
+        {"rope_scaling": 3},
+        {"rope_scaling": "no table"},
+        {
+            "rope_scaling": {
+                "type": "longrope",
+                "short_factor": [1.0] * 4,
+                "long_factor": [1.0] * 4,
+                "original_max_position_embeddings": 1,
+                "factor": 2.0,
+            }
+        },
         {"hidden_act": "unheard_of"},
+        {"hidden_act": {"a": 1}},
+        {"num_hidden_layers": 1 << 30},
+        {"num_attention_heads": float("inf")},
+        {"model_type": "qwen3_moe", "mlp_only_layers": 3},
+        {"model_type": "qwen3_moe", "num_experts": 1 << 20},
         {"num_attention_heads": 0},
         {"num_attention_heads": 5},
         {"num_key_value_heads": 3},
@@ -207,14 +273,14 @@ def test_only_experts_that_a_token_goes_to_are_read(kind: str, tmp_path: Path) -
         config = save(model, tmp_path)
         states = theirs(model, [5, 9])[1]
     engine = engine_of(tmp_path / "model.safetensors", config=config)
-    touched: list[int] = []
-    real = Weights.expert
+    touched: set[str] = set()
+    real = Weights.read
     try:
-        Weights.expert = lambda self, at, i, name: (touched.append(i), real(self, at, i, name))[1]  # type: ignore[method-assign]
+        Weights.read = lambda self, name: (touched.add(name), real(self, name))[1]  # type: ignore[method-assign]
         ours = engine.states([5, 9])
     finally:
-        Weights.expert = real  # type: ignore[method-assign]
-    assert 1 <= len(set(touched)) <= 2
+        Weights.read = real  # type: ignore[method-assign]
+    assert 1 <= len({match[2] for name in touched if (match := EXPERT.match(name))}) <= 2
     assert np.abs(ours - states).max() <= 2e-6 * max(1, np.abs(states).max())
 
 

@@ -8,7 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-NAMES = ("safetensors", "npz", "pt", "tokenizer", "gguf", "config", "text")
+NAMES = (
+    "safetensors",
+    "npz",
+    "pt",
+    "tokenizer",
+    "gguf",
+    "config",
+    "text",
+    "mapped",
+    "view",
+    "kept",
+    "families",
+)
 PLANTED = ("planted-value", "planted-fault", "planted-hang", "planted-sleep", "planted-abort",
            "planted-growth", "planted-resource", "planted-long", "planted-loss", "planted-print",
            "planted-slow")  # fmt: skip

@@ -26,10 +26,10 @@ class Array:
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4,
           "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "U16": 2, "U32": 4, "U64": 8, "C64": 8,
           "F8_E8M0": 1}  # fmt: skip
-_FLOATS = {"F64": bytes(6) + b"\xe0\x3f", "F32": b"\x00\x00\x00\x3f", "F16": b"\x00\x38",
+FLOATS = {"F64": bytes(6) + b"\xe0\x3f", "F32": b"\x00\x00\x00\x3f", "F16": b"\x00\x38",
            "BF16": b"\x00\x3f", "F8_E4M3": b"\x30", "F8_E5M2": b"\x38"}  # fmt: skip
 # number patterns that are not finite, by type
-_BAD = {"F64": bytes(6) + b"\xf8\x7f", "F32": b"\x00\x00\x80\x7f", "F16": b"\x00\x7e",
+BAD = {"F64": bytes(6) + b"\xf8\x7f", "F32": b"\x00\x00\x80\x7f", "F16": b"\x00\x7e",
         "BF16": b"\x80\xff", "F8_E4M3": b"\x7f", "F8_E5M2": b"\x7c"}  # fmt: skip
 
 LAYOUTS: tuple[dict[str, list[int]], ...] = (
@@ -124,11 +124,11 @@ def _count(shape: list[int]) -> int:
 
 def _numbers(array: Array, draw: random.Random) -> bytes:
     width = WIDTHS[array.dtype]
-    one = _FLOATS.get(array.dtype, b"\x01".ljust(width, b"\0"))
+    one = FLOATS.get(array.dtype, b"\x01".ljust(width, b"\0"))
     made = bytearray(one * _count(array.shape))
-    if made and draw.random() < 0.01 and array.dtype in _BAD:
+    if made and draw.random() < 0.01 and array.dtype in BAD:
         place = draw.randrange(len(made) // width) * width
-        made[place : place + width] = _BAD[array.dtype]
+        made[place : place + width] = BAD[array.dtype]
     if made and draw.random() < 0.02:
         made[:] = draw.randbytes(len(made))
     return bytes(made)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -46,7 +46,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "bloom": {"model_type": "bloom", "architectures": ["BloomModel"], "vocab_size": 60,
               "hidden_size": 32, "n_layer": 1, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2},
 }  # fmt: skip
-_MORE_FIELDS = (
+MORE_FIELDS = (
     "rope_scaling", "rope_parameters", "rope_theta", "head_dim", "sliding_window", "layer_types",
     "attention_bias", "hidden_act", "dtype", "torch_dtype", "text_config", "quantization_config",
     "pretraining_tp", "pad_token_id", "rms_norm_eps", "initializer_range", "num_experts",
@@ -60,7 +60,7 @@ _MORE_FIELDS = (
     "base_model_ep_plan", "base_model_pp_plan", "generation_config", "torchscript", "pruned_heads",
     "num_key_value_heads", "mlp_bias", "attn_logit_softcapping", "max_position_embeddings",
 )  # fmt: skip
-_CONFIG_VALUES: tuple[Any, ...] = (
+CONFIG_VALUES: tuple[Any, ...] = (
     *VALUES, "llama", "mistral", "mamba", "bert", "qwen2", "phi3", "gpt_neox", "t5", "clip", "no_such",
     "linear", "yarn", "dynamic", "longrope", "llama3", {"rope_type": "yarn", "factor": 1e30},
     {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}, {"type": "dynamic", "factor": 0},
@@ -99,13 +99,13 @@ def make(draw: random.Random) -> Mapping[str, bytes]:
     family = draw.choice(tuple(FAMILIES)) if draw.random() < 0.7 else "llama"
     which = draw.random()
     if which < 0.82:
-        return {f"{family}/config.json": _encode(_config(FAMILIES[family], draw), draw)}
+        return {f"{family}/config.json": encode(change_config(FAMILIES[family], draw), draw)}
     if which < 0.86:
         name, value, values = "model.safetensors.index.json", _INDEX, VALUES
     elif which < 0.95:
         name, value, values = "tokenizer_config.json", _TOKENIZER_CONFIG, _TOKENIZER_VALUES
     elif which < 0.98:
-        name, value, values = "generation_config.json", _GENERATION, _CONFIG_VALUES
+        name, value, values = "generation_config.json", _GENERATION, CONFIG_VALUES
     else:
         name, value, values = "special_tokens_map.json", {"bos_token": "<s>"}, _TOKENIZER_VALUES
     made: Any = dict(value)
@@ -116,17 +116,23 @@ def make(draw: random.Random) -> Mapping[str, bytes]:
     else:
         for _ in often(draw):
             made = change_json(made, draw, values)
-    return {f"{family}/{name}": _encode(made, draw)}
+    return {f"{family}/{name}": encode(made, draw)}
 
 
-def _config(sound: dict[str, Any], draw: random.Random) -> Any:
+def change_config(
+    sound: dict[str, Any],
+    draw: random.Random,
+    fields: Sequence[str] = MORE_FIELDS,
+    values: tuple[Any, ...] = CONFIG_VALUES,
+) -> Any:
+    """Return a config with a few settings added, changed or lost."""
     made: Any = dict(sound)
     for _ in often(draw):
         change = draw.random()
         if not isinstance(made, dict):
             break
         if change < 0.35:
-            made[draw.choice(_MORE_FIELDS)] = draw.choice(_CONFIG_VALUES)
+            made[draw.choice(fields)] = draw.choice(values)
         elif change < 0.6:  # a number that could well be meant
             numbers = [key for key, value in made.items() if type(value) in (int, float)]
             key = draw.choice(numbers or ["vocab_size"])
@@ -134,11 +140,12 @@ def _config(sound: dict[str, Any], draw: random.Random) -> Any:
             near = change_number(old, draw) if type(old) is int else old * 10
             made[key] = draw.choice((old * 2, old // 2, old + 1, near))
         else:
-            made = change_json(made, draw, _CONFIG_VALUES)
+            made = change_json(made, draw, values)
     return made
 
 
-def _encode(value: Any, draw: random.Random) -> bytes:
+def encode(value: Any, draw: random.Random) -> bytes:
+    """Return JSON, at times damaged, nested deep, or with every key twice."""
     data = json.dumps(value).encode()
     change = draw.random()
     if change < 0.06:

@@ -10,14 +10,19 @@ from typing import Any
 
 from fuzz.drawing import VALUES, change_bytes, change_json, change_number, often
 from fuzz.kinds import Kind
-from fuzz.kinds.arrays import draw_layer
+from fuzz.kinds.arrays import Array, draw_layer
 from fuzz.kinds.layers import read_layer
 
 
 def make(draw: random.Random) -> Mapping[str, bytes]:
     """Write a layer, then break its header, its frame, or some bytes."""
     arrays, metadata = draw_layer(draw)
-    header: Any = {"__metadata__": metadata} if metadata else {}
+    return {"a.safetensors": damage(arrays, metadata, draw)}
+
+
+def damage(arrays: list[Array], metadata: Mapping[str, str], draw: random.Random) -> bytes:
+    """Return arrays as one file, its header, its frame or some bytes broken."""
+    header: Any = {"__metadata__": dict(metadata)} if metadata else {}
     data = b""
     for array in arrays:
         place = [len(data), len(data) + len(array.data)]
@@ -39,7 +44,7 @@ def make(draw: random.Random) -> Mapping[str, bytes]:
         made = change_bytes(made, draw)
     elif 0.55 < change < 0.6:
         made = made[: draw.randrange(len(made) + 1)] if draw.random() < 0.7 else made + b"\0"
-    return {"a.safetensors": made}
+    return made
 
 
 def _change_header(header: Any, draw: random.Random) -> Any:
