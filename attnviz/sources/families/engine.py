@@ -17,7 +17,7 @@ from attnviz.sources.families.weights import Weights
 Consume = Callable[[Sequence[int], LayerHeads], None]
 Tell = Callable[[int, int], None]
 
-_FOUND_LATER = np.errstate(over="ignore", invalid="ignore")
+_FOUND_LATER = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 """What overflows is refused by name where a layer or a word's score is handed on."""
 
 
