@@ -68,4 +68,5 @@ def summary(
     with streaming("streaming", quiet=talk.quiet) as told:
         found = summarize(text, **origin.settings(talk), **how, **told)
     say_notices(found.notices, talk)
-    emit(view.view(found, pool=pool), target, screen, talk)
+    is_screen = target.output is None and target.format is None
+    emit(view.view(found, pool=pool, is_screen=is_screen), target, screen, talk)

@@ -162,3 +162,45 @@ def test_a_text_without_quotes_or_command_is_told_what_to_type(
     assert done.code == 2
     assert told in done.err
     assert done.err.count("\n") == 1
+
+
+def test_links_on_a_terminal_are_lines_and_no_table(cli: Callable[..., Result]) -> None:
+    lines = seen(24, 80, "view", "links", SENTENCE).lines
+    assert "2 teddy   → bear     99.8 % █████" in lines
+    assert not any(line.startswith("│") for line in lines)
+    assert max(map(len, lines)) <= 80
+    piped = cli("view", "links", SENTENCE, "--width", "80").out
+    assert "2 teddy   → bear     99.8 % █████" in piped
+    assert "│ 0.9984 │" in piped
+
+
+def test_a_grid_has_a_line_of_thumbnails_per_layer_and_names_heads_once(
+    cli: Callable[..., Result],
+) -> None:
+    heads = ("-w", "random", "--n-heads", "12", "--head", "all", "--d-model", "48", "--d-k", "4")
+    lines = cli("view", "grid", "A cute teddy bear is", *heads, "--width", "80").out.splitlines()
+    names = [line for line in lines if "H11" in line]
+    assert names == ["   " + " ".join(f"H{n}".ljust(5) for n in range(12)).rstrip()]
+    (row,) = [line for line in lines if line.startswith("L0 ")]
+    assert all(row[names[0].index(f"H{n} ") - 1] == " " for n in range(11))
+    narrow = cli("view", "grid", "A cute teddy bear is", *heads, "--width", "40").out.splitlines()
+    assert [line.split() for line in narrow if "H0 " in line or "H11" in line] == [
+        [f"H{n}" for n in range(6)], [f"H{n}" for n in range(6, 12)],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("view", ["entropy", "links", "grid", "heatmap"])
+@pytest.mark.parametrize("columns", [32, 80])
+def test_views_stay_within_the_width(cli: Callable[..., Result], view: str, columns: int) -> None:
+    for more in ((), ("-w", "sample-8", "--head", "all")):
+        done = cli("view", view, f"{TWELVE} newspaper", *more, "--width", str(columns))
+        assert max(map(len, done.out.splitlines())) <= columns
+
+
+def test_a_summary_of_many_heads_is_one_screen_or_two_by_layer(cli: Callable[..., Result]) -> None:
+    heads = ("-w", "random", "--n-heads", "270", "--d-model", "16", "--d-k", "4", "--causal")
+    shown = cli("summary", SENTENCE, *heads, "--width", "80").out.splitlines()
+    assert len(shown) <= 60
+    assert any("each of the 270 heads" in line for line in shown)
+    rows = cli("summary", SENTENCE, *heads, "-f", "csv").out.splitlines()
+    assert len([row for row in rows if row.startswith("0,")]) == 270

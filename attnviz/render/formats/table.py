@@ -73,29 +73,31 @@ def _draw(shape: Shape, console: Console, screen: Screen) -> None:
 
 
 def _draw_lines(shape: Links | Series, console: Console, screen: Screen) -> bool:
-    """Draw links of a short text as lines above their table, long curves as bars; True if done."""
+    """Draw links as lines, in a pipe above their table, and long curves as bars; True if that is all."""
     from rich.text import Text as RichText
 
-    from attnviz.render.terminal import braille
+    from attnviz.render.terminal.lines import MAX_DRAWN, can_draw, links_lines, series_lines
     from attnviz.render.terminal.loglog import loglog_lines
 
     if isinstance(shape, Series) and shape.log_axes:
         lines = loglog_lines(shape, screen)
-    elif not braille.can_draw(screen):
-        return False
     elif isinstance(shape, Links):
-        if max(len(shape.query_labels), len(shape.key_labels)) > braille.MAX_DRAWN:
-            return False
-        lines = braille.links_lines(shape, screen)
-    elif len(shape.x) > braille.MAX_DRAWN:
-        lines = braille.series_lines(shape, screen)
+        lines = links_lines(shape, screen)
+    elif can_draw(screen) and (len(shape.x) > MAX_DRAWN or screen.is_terminal):
+        lines = series_lines(shape, screen)
     else:
         return False
     console.print()
-    console.print(RichText(screen.house(shape.title), style="bold cyan"), soft_wrap=True)
+    console.print(
+        RichText(screen.house(shape.title), style="bold cyan"), soft_wrap=not screen.width
+    )
     for line in lines:
         console.print(RichText(line), soft_wrap=True)
-    return isinstance(shape, Series)
+    if isinstance(shape, Links):
+        for note in shape.notes if screen.is_terminal else ():
+            console.print(RichText(screen.house(note), style="dim"), soft_wrap=not screen.width)
+        return screen.is_terminal
+    return True
 
 
 def _draw_colored(
@@ -143,7 +145,7 @@ def _draw_block(block: Block, console: Console, screen: Screen) -> None:
             first, last = part.header[part.n_keys], part.header[-1]
             span = first if len(part.header) == part.n_keys + 1 else f"{first} to {last}"
             words = screen.house(f"columns {span} · part {number} of {len(parts)}")
-            console.print(RichText(words, style="dim"), soft_wrap=True)
+            console.print(RichText(words, style="dim"), soft_wrap=not screen.width)
         for line in _open(part, screen) if screen.is_compact else _boxed(part, screen):
             console.file.write(f"{line}\n")
     for note in block.notes:

@@ -37,9 +37,12 @@ _WIDE, _NARROW = 22, 10
 
 _MOST_DETAILED = 4
 _MOST_READ = 2000
+_MOST_ROWS, _MOST_LAYERS = 32, 44
 
 
-def view(summary: Summary, *, pool: str = "max", n_shown: int = 10) -> Document:
+def view(
+    summary: Summary, *, pool: str = "max", n_shown: int = 10, is_screen: bool = False
+) -> Document:
     """Show a streamed text.
 
     Parameters
@@ -50,10 +53,16 @@ def view(summary: Summary, *, pool: str = "max", n_shown: int = 10) -> Document:
         ``max`` keeps a single strong cell visible, ``mean`` shows how much there is.
     n_shown
         Links and keys listed per head; only for up to four heads.
+    is_screen
+        Show many heads by layer, for somebody who reads it.
     """
     heads = [(part, place) for part in summary.by_layer for place in range(len(part.heads))]
     is_short = len(heads) <= _MOST_DETAILED
-    shapes: list[Shape] = [headline(summary), _size_of(summary), head_table(summary)]
+    data = head_table(summary, raw=True)
+    if is_screen and len(heads) > _MOST_ROWS:
+        shapes: list[Shape] = [headline(summary), _size_of(summary), layer_table(summary)]
+        return Document(tuple(shapes), summary, title="summary", data=data)
+    shapes = [headline(summary), _size_of(summary), head_table(summary)]
     for part, place in heads if is_short else ():
         name = _name(part, place)
         if part.received_HS is not None:
@@ -64,7 +73,7 @@ def view(summary: Summary, *, pool: str = "max", n_shown: int = 10) -> Document:
             shapes.append(_distances(part, place, name))
     if summary.by_layer[0].map_max_HRR is not None:
         shapes.append(pooled_map(summary, pool=pool))
-    return Document(tuple(shapes), summary, title="summary", data=head_table(summary, raw=True))
+    return Document(tuple(shapes), summary, title="summary", data=data)
 
 
 def view_map(summary: Summary, *, pool: str = "max", most: float | None = None) -> Document:
@@ -114,6 +123,41 @@ def head_table(summary: Summary, *, raw: bool = False) -> Table:
             rows.append((part.layer, head, *(values[place] for _, values in found)))
     notes = () if raw else _HEAD_NOTES
     return Table("heads", tuple(names), tuple(rows), notes=notes, n_keys=2)
+
+
+def layer_table(summary: Summary) -> Table:
+    """Return one row per layer: means over its heads, and the head that stands out in each figure."""
+    names = ("bits", "distance", "first", "before")
+    rows, columns = [], []
+    for part in summary.by_layer[:_MOST_LAYERS]:
+        found = {c.name: values for c, values in _figures(summary, part, raw=False)}
+        cells: list[Any] = [part.layer]
+        columns = [Column("layer", "int")]
+        for name in names:
+            if name not in found:
+                continue
+            numbers = np.asarray(found[name], float)
+            best = int(largest(numbers if name != "bits" else -numbers))
+            mean, top = (
+                f"{100 * n:.0f} %" if name in ("first", "before") else f"{n:.2f}"
+                for n in (float(numbers.mean()), float(numbers[best]))
+            )
+            cells.append(mean)
+            columns.append(Column(name, "int"))
+            if name != "distance":
+                cells.append(f"H{part.heads[best]} {top}")
+                columns.append(Column("least" if name == "bits" else "most", "text"))
+        rows.append(tuple(cells))
+    left = len(summary.by_layer) - len(rows)
+    n_heads = sum(len(part.heads) for part in summary.by_layer)
+    more = (f"{left} more layers; ",) if left else ("",)
+    notes = (
+        "bits: mean entropy of a query's weights; distance: mean tokens between query and key",
+        "first, before: share of weight on the text's first token, on the token before",
+        f"{more[0]}a row for each of the {n_heads} heads: -f csv; their maps: -o FILE.png",
+    )
+    return Table("layers", tuple(columns), tuple(rows), notes=notes,
+                 formula="the mean over a layer's heads, and the head that stands out")  # fmt: skip
 
 
 _HEAD_NOTES = (

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from textwrap import wrap
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -32,6 +33,7 @@ _MAX_NUMBERED = 64
 _LEAST_NUMBER, _LEAST_PERCENT = 4, 3
 _MIN_LABEL = 3
 _ASIDE = "  "
+_RAMP = 24
 _ASCII_POSITIVE, _POSITIVE = " .:-=+*#%@", " ░▒▓█"
 _SIGNED = "%=- +*#"
 _RAMPS: dict[str, tuple[Rgb, ...]] = {
@@ -88,38 +90,50 @@ def heatmap_lines(heatmap: Heatmap, screen: Screen) -> Iterator[Line]:
 
 
 def _thumbnail_lines(heatmap: Heatmap, screen: Screen, scale: str) -> Iterator[Line]:
-    """Yield thumbnails side by side, each under its title, without labels."""
+    """Yield thumbnails side by side under their titles, without labels.
+
+    A grid has a row per layer and a column per head where the width allows, named once.
+    """
     width = screen.width or 80
     n_rows, n_columns = np.asarray(heatmap.panels[0].values).shape
     wanted = heatmap.n_columns or len(heatmap.panels)
-    title = max(len(screen.label(p.title)) for p in heatmap.panels)
-    across = max(1, min(wanted, (width + 1) // (max(6, title) + 1)))
-    side = max(1, min(max(n_columns, title), (width + 1) // across - 1))
+    titles = [screen.label(panel.title) for panel in heatmap.panels]
+    is_grid = heatmap.n_columns > 1 and all("." in title for title in titles)
+    layers = [title.partition(".")[0] + " " if is_grid else "" for title in titles]
+    names = [title.rpartition(".")[2] if is_grid else title for title in titles]
+    margin, widest = max(map(len, layers)), max(map(len, names))
+    left = width - margin + 1
+    across = max(1, min(wanted, left // (max(3 if is_grid else 6, widest) + 1)))
+    across = -(-wanted // -(-wanted // across))  # lines of one length
+    side = max(1, min(max(n_columns, widest), left // across - 1))
     factor = factor_for(max(n_rows, n_columns), side)
     plan = Plan("half", (factor, factor), 0, 1)
-    is_diverging = heatmap.scale == "diverging"
-    for start in range(0, len(heatmap.panels), across):
-        if start % wanted < across and start:
+    room = max(widest, -(-n_columns // factor))
+    shading, is_diverging = (
+        shading_of(heatmap, screen.paper.color_scale),
+        heatmap.scale == "diverging",
+    )
+    at = 0
+    while at < len(titles):
+        end = min(at + across, (at // wanted + 1) * wanted, len(titles))
+        if at and at % wanted == 0:
             yield [Piece("")]
-        row = heatmap.panels[start : start + across]
-        room = max(title, -(-n_columns // factor))
-        yield [Piece(" ".join(fit(screen.label(p.title), room).ljust(room) for p in row).rstrip())]
+        if not (is_grid and at and across == wanted):
+            cells = (fit(name, room).ljust(room) for name in names[at:end])
+            yield [Piece((" " * margin + " ".join(cells)).rstrip())]
         blocks = []
-        for panel in row:
-            values, hidden = pool(
-                panel.values, panel.hidden, plan.factor, is_diverging=is_diverging
-            )
-            shares = shading_of(heatmap, screen.paper.color_scale).share(values)
-            names = ("",) * n_rows
-            blocks.append(
-                list(_half_lines(shares, hidden, screen, plan, names, scale, is_diverging))
-            )
-        for lines in zip(*blocks, strict=True):
-            joined: Line = []
+        for panel in heatmap.panels[at:end]:
+            pooled = pool(panel.values, panel.hidden, plan.factor, is_diverging=is_diverging)
+            shares, blank = shading.share(pooled[0]), ("",) * n_rows
+            drawn = _half_lines(shares, pooled[1], screen, plan, blank, scale, is_diverging)
+            blocks.append(list(drawn))
+        for n, lines in enumerate(zip(*blocks, strict=True)):
+            joined: Line = [Piece((layers[at] if n == 0 else "").ljust(margin))]
             for line in lines:
-                cells = sum(len(piece.text) for piece in line[1:])
-                joined += [*line[1:], Piece(" " * (room - cells + 1))]
+                cells_used = sum(len(piece.text) for piece in line[1:])
+                joined += [*line[1:], Piece(" " * (room - cells_used + 1))]
             yield _merged(joined[:-1])
+        at = end
     yield from _legend(heatmap, screen, plan, scale)
 
 
@@ -367,7 +381,8 @@ def _legend(heatmap: Heatmap, screen: Screen, plan: Plan, scale: str) -> Iterato
     ends = [screen.house(tick_text(v, high - low)) for v in (low, high)]
     is_diverging = heatmap.scale == "diverging"
     line = [Piece(screen.house(f"{heatmap.value_name}{unit} {ends[0]} "))]
-    n = 24
+    width = screen.width or PIPE_WIDTH
+    n = max(2, min(_RAMP, width - len(line[0].text) - len(ends[1]) - 1))
     for i in range(n):
         share = i / (n - 1)
         color = _cell_color(share, screen, scale)
@@ -380,10 +395,16 @@ def _legend(heatmap: Heatmap, screen: Screen, plan: Plan, scale: str) -> Iterato
     line.append(Piece(screen.house(f" {ends[1]}")))
     if any(p.hidden is not None and np.any(p.hidden) for p in heatmap.panels):
         how = "blank" if plan.mode == "half" and screen.colors != "none" else screen.house("·")
-        line.append(Piece(f"   {how} masked", is_dim=True))
+        said = Piece(f"   {how} masked", is_dim=True)
+        if sum(len(piece.text) for piece in (*line, said)) <= width:
+            line.append(said)
+        else:
+            yield _merged(line)
+            line = [Piece(said.text.lstrip(), is_dim=True)]
     yield _merged(line)
     for text in _sayings(heatmap, screen, plan, is_diverging):
-        yield [Piece(screen.house(text), is_dim=True)]
+        for part in wrap(screen.house(text), width):
+            yield [Piece(part, is_dim=True)]
 
 
 def _sayings(heatmap: Heatmap, screen: Screen, plan: Plan, is_diverging: bool) -> Iterator[str]:
