@@ -15,6 +15,9 @@ Examples:
 """
 
 
+_OF_WEIGHTS = ("entropy", "grid", "heatmap", "links", "text")
+
+
 @g.grouped
 def view(
     name: o.ViewArgument,
@@ -22,21 +25,29 @@ def view(
     origin: g.Origin,
     token: o.TokenOption = None,
     key: o.KeyOption = None,
+    no_sinks: o.NoSinksOption = False,
     target: g.Target,
     picture: g.Picture,
     look: g.Look,
     talk: g.Talk,
 ) -> None:
-    """Show links, the grid of all heads, one score by dimension, or entropy.
+    """Show a text's attention in another way: as links, a grid of heads, entropy and more.
 
-    links: lines from queries to keys. grid: all layers and heads. neuron: which dimensions made
-    the score of --token and --key. entropy: how spread each query looks, per head.
+    links: each query's strongest keys. grid: all layers and heads. neuron: the dimensions behind
+    the score of --token and --key. entropy: how widely each query looks. rollout: what flowed
+    through all layers. text: the sentence, shaded. heatmap, walk, zoom: as the other commands.
     """
     from attnviz.cli.write import choose_format, emit, say_notices
+    from attnviz.errors import UsageError
 
     screen = look.screen(picture=picture)
     choose_format(target)
     module = find_view(name)
+    if no_sinks and name not in _OF_WEIGHTS:
+        raise UsageError(
+            f"--no-sinks is for views of weights ({', '.join(_OF_WEIGHTS)}): the view {name} has "
+            "other numbers, leave it out"
+        )
     text = origin.read()
 
     from attnviz.runs import explain, request
@@ -63,6 +74,10 @@ def view(
     else:
         trace = explain.explain(text, **settings, token=token)
     say_notices(trace.notices, talk)
+    if no_sinks:
+        from attnviz.runs.drop_sinks import drop_sinks
+
+        trace = drop_sinks(trace)
     chosen = {}
     if token:
         chosen["queries"] = request.find_tokens(trace.tokens, token)

@@ -19,8 +19,13 @@ def title_of(result: Any, what: str) -> str:
         Anything with ``layers``, ``heads``, ``source``, ``run`` and ``tokens``.
     """
     is_one = len(result.layers) * len(result.heads) == 1
-    parts = [f"{what} · L{result.layers[0]}.H{result.heads[0]}" if is_one else what]
-    parts += [name_of(result.source), *what_if(result.run.overrides)]
+    where = f"{what} · L{result.layers[0]}.H{result.heads[0]}" if is_one else what
+    return f"{where} · {tail_of(result)}"
+
+
+def tail_of(result: Any) -> str:
+    """Return where numbers are from, what-if, and the sentence: the end of every title."""
+    parts = [name_of(result.source), *what_if(result.run.overrides)]
     return " · ".join([*parts, sentence_of(result.tokens.text)])
 
 
@@ -43,6 +48,8 @@ def what_if(overrides: Any) -> Iterator[str]:
         yield f"window {overrides['window']}"
     if "scale" in overrides:
         yield f"scale {overrides['scale']:.4g}"
+    if "kept_weight" in overrides:
+        yield f"no sinks, {100 * overrides['kept_weight']:.0f} % of weight"
     if "words" in overrides:
         yield "whole words"
 

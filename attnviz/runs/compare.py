@@ -12,6 +12,7 @@ from typing import Any
 from attnviz.core.measures.compare import Comparison, align_positions, align_words, compare_traces
 from attnviz.errors import UsageError
 from attnviz.records import Tokens, Trace
+from attnviz.runs.drop_sinks import drop_sinks
 from attnviz.runs.explain import explain
 from attnviz.runs.request import find_tokens
 
@@ -24,6 +25,7 @@ def compare(
     *,
     token: str | Sequence[str] | None = None,
     align: str = "word",
+    no_sinks: bool = False,
     with_head: str | int | None = None,
     with_layer: str | int | None = None,
     with_weights: str | None = None,
@@ -40,6 +42,8 @@ def compare(
         Compare the rows of this word only (or of these); of two texts it must stand in both.
     align
         Keys stand against each other by ``word`` (the same word, in order) or by ``position``.
+    no_sinks
+        Compare weights without the first token and special tokens, rows rescaled.
     with_head, with_layer
         The other side: another head or layer of the same source.
     with_weights, with_model
@@ -86,6 +90,8 @@ def compare(
             f"the sides differ: {len(a.layers)} × {len(a.heads)} layers and heads against "
             f"{len(b.layers)} × {len(b.heads)}; choose one with --layer N --head N"
         )
+    if no_sinks:
+        a, b = drop_sinks(a), drop_sinks(b)
     keys = _align(a.keys, b.keys, align)
     rows = _rows(a.tokens, b.tokens, wanted, align)
     return compare_traces(a, b, rows, keys, names=_names(a, b, changes))

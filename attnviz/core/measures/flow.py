@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from attnviz.records import About, Array, HasAbout
+from attnviz.records import About, Array, HasAbout, Tokens
 
 Block: TypeAlias = tuple[tuple[int, int], Array]
 """Some queries, half-open, and the mean of the heads' weights for them."""
@@ -131,6 +131,36 @@ def without_sinks(weights: Array, is_sink: Array) -> Array:
     kept = np.where(np.asarray(is_sink, bool), 0.0, np.asarray(weights, np.float64))
     total = kept.sum(axis=-1, keepdims=True)
     return np.divide(kept, total, out=np.zeros_like(kept), where=total > 0)
+
+
+def kept_share(weights: Array, is_sink: Array) -> Array:
+    """Return what share of each row's weight goes to other keys than the sinks; 1 in a row of zeros.
+
+    Parameters
+    ----------
+    weights : (…, L, S)
+    is_sink : (S,) bool
+
+    Returns
+    -------
+    (…, L) float64
+
+    Examples
+    --------
+    >>> kept_share(np.array([[0.5, 0.25, 0.25]]), np.array([True, False, False])).tolist()
+    [0.5]
+    """
+    numbers = np.asarray(weights, np.float64)
+    total = numbers.sum(axis=-1)
+    kept = np.where(is_sink, 0.0, numbers).sum(axis=-1)
+    return np.divide(kept, total, out=np.ones_like(kept), where=total > 0)
+
+
+def sinks_of(keys: Tokens) -> Array:
+    """Return which keys take weight that belongs nowhere: the first token, and special ones."""
+    found = np.array(keys.special, bool)
+    found[:1] = True
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from attnviz.core.measures.compare import Comparison
 from attnviz.core.measures.flow import HONEST
 from attnviz.records import Tokens
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
+from attnviz.render.titles import tail_of, what_if
+from attnviz.render.tokens import visible
 from attnviz.render.views.walk import checks_line, headline
 from attnviz.rounding import by_size, largest
 
@@ -50,7 +52,8 @@ def view(comparison: Comparison) -> Document:
 
 def _sides(c: Comparison) -> Iterator[Text]:
     for name, trace in zip(c.names, (c.a, c.b), strict=True):
-        yield Text((Label(name), ": ", Label(trace.tokens.text)), role="plain")
+        changed = "".join(f" · {word}" for word in what_if(trace.run.overrides))
+        yield Text((Label(name), ": ", Label(trace.tokens.text), changed), role="plain")
         if trace.source != c.a.source:
             yield headline(trace)
 
@@ -193,8 +196,9 @@ def _picture(c: Comparison) -> Heatmap:
         Matrix(_place(c, i, j), change[i, j], rows, columns, scale="diverging")
         for i, j in np.ndindex(change.shape[:2])
     )
+    sides = dict.fromkeys(tail_of(trace) for trace in (c.b, c.a))
     return Heatmap(
-        f"weights of {c.names[1]} − {c.names[0]}",
+        f"weights of {visible(c.names[1])} − {visible(c.names[0])} · {' and '.join(sides)}",
         panels,
         (-size, size),
         value_name="difference of weight",

@@ -13,6 +13,7 @@ from attnviz.core.measures.flow import HONEST
 from attnviz.core.reference import entropy_bits
 from attnviz.records import Trace
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Table, Text
+from attnviz.render.titles import title_of
 from attnviz.render.views.heatmap import plain_labels
 from attnviz.render.views.walk import checks_line, headline
 from attnviz.rounding import by_size
@@ -94,7 +95,7 @@ def _map(trace: Trace, n_prompt: int) -> Heatmap:
         scale="weights",
     )
     return Heatmap(
-        f"weights · L{trace.layers[0]}.H{trace.heads[0]}",
+        title_of(trace, "weights"),
         (panel,),
         (0.0, 1.0),
         notes=(f"the prompt is tokens 0 to {n_prompt - 1}; the rest was written",),

@@ -28,6 +28,7 @@ from attnviz.core.stream.summary import (
 )
 from attnviz.records import Tokens
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
+from attnviz.render.titles import tail_of
 from attnviz.render.views.walk import headline
 from attnviz.rounding import bound, by_size, largest
 
@@ -98,7 +99,9 @@ def view_rectangle(found: Rectangle) -> Document:
     )
     place = f"queries {_range(found.rows)}, keys {_range(found.columns)}"
     shape = Heatmap(
-        f"weights · {place}" + (f" · {panels[0].title}" if len(panels) == 1 else ""),
+        " · ".join(
+            ["weights", place, *(p.title for p in panels if len(panels) == 1), tail_of(found)]
+        ),
         panels,
         (0.0, _top(panels)),
         notes=("exact: each query's softmax runs over all keys of the text",),
@@ -304,7 +307,9 @@ def pooled_map(summary: Summary, *, pool: str = "max") -> Heatmap:
     note = f"a cell of the map: the {which} of about {side} × {side} weights"
     is_one = len(panels) == 1
     return Heatmap(
-        f"pooled weights ({pool})" + (f" · {panels[0].title}" if is_one else ""),
+        f"pooled weights ({pool})"
+        + (f" · {panels[0].title}" if is_one else "")
+        + f" · {tail_of(summary)}",
         tuple(panels),
         (0.0, _top(panels)),
         notes=(note,) if side > 1 else (),

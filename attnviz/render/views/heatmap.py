@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.core.measures.flow import without_sinks
+from attnviz.core.measures.flow import kept_share, sinks_of, without_sinks
 from attnviz.errors import UsageError
 from attnviz.records import Array, Tokens, Trace
 from attnviz.registry import no_such_choice
@@ -68,8 +68,8 @@ def without_sinks_view(document: Document) -> Document:
     """Add the same weights without the first token and special tokens, rescaled, below the raw ones."""
     trace, raw = document.record, document.shapes[-1]
     assert isinstance(raw, Heatmap)
-    special = np.array(trace.keys.special, bool)
-    special[0] = True
+    special = sinks_of(trace.keys)
+    kept = np.mean([kept_share(np.asarray(panel.values), special) for panel in raw.panels])
     panels = tuple(
         replace(
             panel,
@@ -79,8 +79,16 @@ def without_sinks_view(document: Document) -> Document:
         )
         for panel in raw.panels
     )
-    note = "without the first token and special tokens; the rest of each row is scaled to sum to 1"
-    rest = replace(raw, title=f"{raw.title}, no sinks", panels=panels, notes=(note,))
+    note = (
+        "without the first token and special tokens; the rest of each row, "
+        f"{100 * kept:.0f} % of its weight on average, is scaled to sum to 1"
+    )
+    rest = replace(
+        raw,
+        title=f"{raw.title} · no sinks, {100 * kept:.0f} % of weight",
+        panels=panels,
+        notes=(note,),
+    )
     return replace(document, shapes=(*document.shapes, rest))
 
 

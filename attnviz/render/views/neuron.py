@@ -15,6 +15,7 @@ from attnviz.records import Trace
 from attnviz.render.overview import choice
 from attnviz.render.pooling import symmetric_limits
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Series, Shape, Table
+from attnviz.render.titles import tail_of
 from attnviz.render.tokens import visible
 from attnviz.render.views.walk import headline
 from attnviz.rounding import by_size, largest
@@ -88,7 +89,7 @@ def _pair(trace: Trace, i: int, j: int, query: int, key: int) -> Iterator[Shape]
         column_axis="dimension",
     )
     yield Heatmap(
-        f"q of {query}:{names[0]} and k of {key}:{names[1]} · {where}",
+        f"q of {query}:{names[0]} and k of {key}:{names[1]} · {where} · {tail_of(trace)}",
         (strips,),
         symmetric_limits((strips,)),
         value_name="value",

@@ -13,6 +13,7 @@ from attnviz.core.measures.flow import HONEST, RolloutRows, rollout
 from attnviz.errors import UsageError
 from attnviz.records import Tokens, Trace
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
+from attnviz.render.titles import tail_of
 from attnviz.render.tokens import visible
 from attnviz.render.views.heatmap import plain_labels
 from attnviz.render.views.walk import checks_line, headline
@@ -56,7 +57,7 @@ def view(trace: Trace, *, queries: Sequence[int] = ()) -> Document:
     shapes.extend(_sources(trace.tokens, flow[query], query) for query in queries)
     shapes.append(
         Heatmap(
-            f"rollout over {len(trace.layers)} layers",
+            f"rollout over {len(trace.layers)} layers · {tail_of(trace)}",
             (panel,),
             (0.0, 1.0),
             value_name="share",

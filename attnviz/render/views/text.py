@@ -10,6 +10,7 @@ from attnviz.errors import UsageError
 from attnviz.records import Trace
 from attnviz.render.overview import choice
 from attnviz.render.shapes import Column, Document, Label, Shaded, Table
+from attnviz.render.titles import what_if
 from attnviz.render.views.heatmap import plain_labels
 from attnviz.render.views.walk import headline
 from attnviz.rounding import by_size
@@ -48,7 +49,16 @@ def view(trace: Trace, *, queries: Sequence[int] = ()) -> Document:
     for i, j in np.ndindex(*weights.shape[:2]):
         for query in queries or (None,):
             shares = weights[i, j].mean(axis=0) if query is None else weights[i, j, query]
-            shapes.append(_shaded(trace, f"L{trace.layers[i]}.H{trace.heads[j]}", query, shares))
+            shapes.append(
+                _shaded(
+                    trace,
+                    " · ".join(
+                        [f"L{trace.layers[i]}.H{trace.heads[j]}", *what_if(trace.run.overrides)]
+                    ),
+                    query,
+                    shares,
+                )
+            )
             label = None if query is None else Label(trace.tokens.labels[query])
             rows += [
                 (trace.layers[i], trace.heads[j], query, label, key, Label(name), float(share))
