@@ -13,7 +13,7 @@ from attnviz.core.measures.compare import Comparison
 from attnviz.core.measures.flow import HONEST
 from attnviz.records import Tokens
 from attnviz.render.shapes import Column, Document, Heatmap, Label, Matrix, Shape, Table, Text
-from attnviz.render.titles import tail_of, what_if
+from attnviz.render.titles import name_of, sentence_of, what_if
 from attnviz.render.tokens import visible
 from attnviz.render.views.walk import checks_line, headline
 from attnviz.rounding import by_size, largest
@@ -196,9 +196,14 @@ def _picture(c: Comparison) -> Heatmap:
         Matrix(_place(c, i, j), change[i, j], rows, columns, scale="diverging")
         for i, j in np.ndindex(change.shape[:2])
     )
-    sides = dict.fromkeys(tail_of(trace) for trace in (c.b, c.a))
+    sides = [[name_of(t.source), *what_if(t.run.overrides)] for t in (c.b, c.a)]
+    sentences = [sentence_of(t.tokens.text) for t in (c.b, c.a)]
+    if sides[0] != sides[1]:
+        sentences = [" · ".join((*side, own)) for side, own in zip(sides, sentences, strict=True)]
+    shared = sides[0] if sides[0] == sides[1] else []
+    told = " · ".join((*shared, " − ".join(dict.fromkeys(sentences))))
     return Heatmap(
-        f"weights of {visible(c.names[1])} − {visible(c.names[0])} · {' and '.join(sides)}",
+        f"weights of {visible(c.names[1])} − {visible(c.names[0])} · {told}",
         panels,
         (-size, size),
         value_name="difference of weight",
