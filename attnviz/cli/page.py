@@ -25,6 +25,7 @@ def page(
     *,
     origin: g.Origin,
     token: o.TokenOption = None,
+    no_sinks: o.NoSinksOption = False,
     output: o.OutputOption = None,
     force: o.ForceOption = False,
     compact: o.CompactOption = False,
@@ -66,7 +67,9 @@ def page(
     chosen = request.find_tokens(stack.tokens, token) if token else ()
     query = chosen[0] if chosen else None
     links = gathering.most_telling(stack, query)
-    content = build_page(stack, compact=compact, query=query, links=links, budget_mb=budget)
+    content = build_page(
+        stack, compact=compact, query=query, links=links, no_sinks=no_sinks, budget_mb=budget
+    )
     write_atomic(Path(output), content.encode("utf-8"), force=force)
     if not talk.quiet:
         parity = stack.checks.get("parity")

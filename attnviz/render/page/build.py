@@ -31,6 +31,7 @@ def build_page(
     compact: bool = False,
     query: int | None = None,
     links: Sequence[HeadChoice] = (),
+    no_sinks: bool = False,
     budget_mb: float = BUDGET_MB,
 ) -> str:
     """Write gathered layers as one HTML page.
@@ -46,6 +47,8 @@ def build_page(
         text, where None.
     links
         Links worth a look, by places of layer and head in the stack: the page opens at the first.
+    no_sinks
+        The page opens without the first token and special tokens, the rest of each row rescaled.
     budget_mb
         The most megabytes (10⁶ bytes) of numbers.
 
@@ -63,7 +66,10 @@ def build_page(
     -----
     Size grows with layers · heads · L: about 5.4 bytes for each number of q and k, 2.7 compact.
     """
-    return assemble(encode(stack, compact=compact, query=query, links=links, budget_mb=budget_mb))
+    data = encode(
+        stack, compact=compact, query=query, links=links, no_sinks=no_sinks, budget_mb=budget_mb
+    )
+    return assemble(data)
 
 
 def assemble(data: PageData) -> str:

@@ -43,6 +43,7 @@ def encode(
     compact: bool = False,
     query: int | None = None,
     links: Sequence[HeadChoice] = (),
+    no_sinks: bool = False,
     budget_mb: float,
 ) -> PageData:
     """Encode gathered layers for a page.
@@ -55,6 +56,8 @@ def encode(
         The query that is chosen when the page opens.
     links
         Links worth a look, by places of layer and head in the stack: the page opens at the first.
+    no_sinks
+        The page opens without the first token and special tokens, the rest of each row rescaled.
     budget_mb
         The most megabytes (10⁶ bytes) the blocks may take.
 
@@ -77,7 +80,7 @@ def encode(
         "source_numbers": str(stack.layers[0].q.dtype),
         "has_values": with_values,
         "weight_error": stored.weight_error(stack, kind),
-        "start": _start(query, links),
+        "start": {**_start(query, links), **({"sinks": False} if no_sinks else {})},
         "source": source_to_dict(stack),
         "run": {
             "version": stack.run.version,

@@ -367,3 +367,16 @@ def test_a_server_is_asked_for_the_page_and_nothing_else(browser):
         server.shutdown()
         server.server_close()
     assert asked == ["/"]
+
+
+def test_a_page_opens_without_sinks_where_asked_and_keeps_what_is_chosen(open_page: Callable):
+    stack = stack_of(attnviz.explain("A cute teddy bear is reading"))
+    opened = open_page(build_page(stack, query=3, no_sinks=True))
+    page = opened.page
+    assert page.locator("#no-sinks").is_checked()
+    assert "weight without sinks" in page.text_content("body")
+    page.evaluate("document.getElementById('no-sinks').click()")
+    assert "sinks=true" in page.evaluate("window.location.hash")
+    plain = open_page(build_page(stack, query=3)).page
+    assert not plain.locator("#no-sinks").is_checked()
+    assert opened.is_quiet, opened.complaints

@@ -10,6 +10,7 @@ const WEIGHTS_OF_ALL = { ramp: "weights", low: 0, high: 1, place: (share) => wei
 
 /** Fill the choices and connect them. */
 export function setUpControls() {
+  PLAIN.sinks = state.sinks;
   setUpSelect("layer", page.header.layers.map((layer) => `${layer.layer}`));
   setUpSelect("head", page.header.heads.map((head) => `${head}`));
   setUpTabs();

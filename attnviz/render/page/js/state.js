@@ -44,6 +44,7 @@ export function openPage() {
   page.queries = readTokens(page.header.tokens);
   page.sameTokens = page.header.key_tokens === null;
   page.keys = page.sameTokens ? page.queries : readTokens(page.header.key_tokens);
+  state.sinks = page.header.start.sinks !== false;
 }
 
 /** Call `listener(changed)` after every change, `changed` being the set of changed names. */
