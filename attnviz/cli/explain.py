@@ -61,6 +61,7 @@ def explain(
         document = walk.view_answer(trace)
     elif queries and not stages:
         document = zoom.view(trace, queries=queries)
+        screen = replace(screen, is_compact=is_read)
     elif stages or not is_read:
         document = walk.view(trace, stages=stages, queries=queries)
     elif walk.count_lines(trace, screen.width or 80) > LONG:

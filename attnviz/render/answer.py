@@ -21,10 +21,10 @@ _MOST_HEADS = 8
 _N_LINKS = 9
 _NAME = 12
 _CHECKS = {
-    "row_sum_error": "rows sum to 1",
-    "loop_error": "equal to a loop",
-    "parity": "output equal to the model's",
-    "verified_weights": "weights equal to the model's",
+    "row_sum_error": "row sums",
+    "loop_error": "loop",
+    "parity": "the model's output",
+    "verified_weights": "the model's weights",
 }
 
 
@@ -62,10 +62,15 @@ def _scale(scale: float) -> str:
 
 
 def _checks(trace: Trace) -> Iterator[str]:
+    """Yield the checks that every trace comes with, each with its bound, as one part of the line."""
     floors = check_floors(trace.run.dtype, n_keys=len(trace.keys), d_k=trace.source.d_k)
-    for name, words in _CHECKS.items():
-        if name in trace.checks:
-            yield f"{words} (±{bound(trace.checks[name], floors[name])})"
+    done = [
+        f"{words} ±{bound(trace.checks[name], floors[name])}"
+        for name, words in _CHECKS.items()
+        if name in trace.checks
+    ]
+    if done:
+        yield f"checked: {', '.join(done)}"
 
 
 def _heatmap(trace: Trace, weights: Array) -> Heatmap:

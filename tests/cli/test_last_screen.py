@@ -66,7 +66,7 @@ def test_the_last_screen_holds_the_whole_answer(
     shown = seen(rows, columns, "explain", text, colour=colour)
     last = shown.last_screen(rows)
     assert max(map(len, shown.lines)) <= columns
-    assert "sample · scores / 8 · rows sum to 1 (±1e-" in last
+    assert "sample · scores / 8 · checked: row sums ±1e-" in last
     words = text.split()
     head = last[last.rindex("query") :].splitlines()
     names = head[: next(n for n, line in enumerate(head) if line.split()[:2] == ["0", words[0]])]

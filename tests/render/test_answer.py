@@ -25,7 +25,7 @@ def test_itself_and_what_if_are_named() -> None:
     (shape,) = answer.shapes(explain("teddy bear", causal=True, scale=0.5))
     assert isinstance(shape, Heatmap)
     assert remarks(shape)[0] == "teddy → itself 100.0 %"
-    assert shape.title.startswith("sample · scores / 2 · causal · rows sum to 1 (±1e-")
+    assert shape.title.startswith("sample · scores / 2 · causal · checked: row sums ±1e-")
 
 
 def test_several_heads_are_columns_and_the_rest_is_counted() -> None:

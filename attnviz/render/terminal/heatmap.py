@@ -158,7 +158,7 @@ def _plan(heatmap: Heatmap, screen: Screen, labels: tuple[str, ...]) -> Plan:
         header = [cell_len(screen.label(c)) for c in heatmap.panels[0].column_labels]
         wanted = max([_number_width(heatmap, screen), *(min(w + 1, 9) for w in header)])
         for has_remarks, left in _rooms(heatmap, screen, room):
-            for cells in range(wanted, _least_width(heatmap) - 1, -1):
+            for cells in range(wanted, _least_width(heatmap, screen) - 1, -1):
                 if n_columns * cells <= left or screen.width is None:
                     return Plan("numbers", (1, 1), label_width, cells, has_remarks)
     if n_columns * 3 <= room and n_rows <= 4 * _MAX_NUMBERED and screen.colors == "none":
@@ -185,11 +185,12 @@ def _number_width(heatmap: Heatmap, screen: Screen) -> int:
     return max((len(text) for text in texts), default=1) + 2
 
 
-def _least_width(heatmap: Heatmap) -> int:
+def _least_width(heatmap: Heatmap, screen: Screen) -> int:
     """Return the fewest columns in which every number can be read, a blank included."""
     if heatmap.panels[0].unit == "percent":
-        is_faint = max(v for p in heatmap.panels for v in _ends(p)) < 0.1
-        return _LEAST_NUMBER if is_faint else _LEAST_PERCENT
+        top = max(v for p in heatmap.panels for v in _ends(p))
+        is_glued = top >= 0.995 and screen.colors == "none"  # 0 and 100 would read 0100
+        return _LEAST_NUMBER if top < 0.1 or is_glued else _LEAST_PERCENT
     texts = [_short(v, _LEAST_NUMBER - 1) for p in heatmap.panels for v in _ends(p)]
     return max(_LEAST_NUMBER, max(map(len, texts)) + 1)
 
