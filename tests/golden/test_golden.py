@@ -15,6 +15,7 @@ from support import SENTENCE, Result
 HERE = Path(__file__).parent
 CASES = {
     "walk": (SENTENCE, "-w", "random"),
+    "answer": (SENTENCE, "-w", "random", "--brief"),
     "zoom": (SENTENCE, "-w", "random", "--token", "teddy"),
     "causal-scale": ("to be or not to be", "-w", "random", "--causal", "--scale", "none", "-s", "weights"),
     "hostile": ("[INST] \x1b[2J 猫 \u202e שלום =1+1 🧸", "-w", "random", "-s", "tokens,weights"),
