@@ -151,7 +151,7 @@ def _plan(heatmap: Heatmap, screen: Screen, labels: tuple[str, ...]) -> Plan:
 
     n_rows, n_columns = np.asarray(heatmap.panels[0].values).shape
     width = screen.width or PIPE_WIDTH
-    widest = max((cell_len(label) for label in labels[:4096]), default=0)
+    widest = max(cell_len(label) for label in (*labels[:4096], heatmap.panels[0].row_axis))
     label_width = max(_MIN_LABEL, min(widest, max(_MIN_LABEL, width // 4)))
     room = max(1, width - label_width - 1)
     if n_columns <= _MAX_NUMBERED and n_rows <= _MAX_NUMBERED:
