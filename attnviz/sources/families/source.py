@@ -17,7 +17,7 @@ from attnviz.sources.families.attending import split_texts
 from attnviz.sources.families.engine import Engine
 from attnviz.sources.families.proof import Proof
 from attnviz.sources.models.files import ModelFiles
-from attnviz.sources.models.tokenizer import ModelTokenizer
+from attnviz.sources.models.tokenizer import ModelTokenizer, segment_notice
 from attnviz.sources.text.tokenize import clean
 
 
@@ -105,7 +105,9 @@ class LightSource(Source):
         if all(span is None for span in tokens.spans):
             raise InputError(f"no tokens in {text[:40]!r}: give a text with at least one word")
         self._check(tokens)
-        return replace(tokens, notices=(*notices, *tokens.notices)) if notices else tokens
+        n_types = getattr(self.engine.family.s, "type_vocab_size", None)
+        notices = (*notices, *tokens.notices, *segment_notice(tokens, n_types, self.files.name))
+        return replace(tokens, notices=notices) if notices else tokens
 
     def run(
         self, tokens: Tokens, layers: Sequence[int], consume: Callable[[LayerHeads], None]

@@ -81,10 +81,14 @@ def one_line(fault: BaseException) -> str:
 
 
 def _comes_from_us(trace: TracebackType | None) -> bool:
-    """True where code of this package was called back from inside the library's."""
+    """True where code of this package was called back from inside the library's.
+
+    The tap stands in every operation of a model without being its cause.
+    """
     was_library = False
     while trace is not None:
-        is_ours = trace.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+        code = trace.tb_frame.f_code
+        is_ours = code.co_filename.startswith(_PACKAGE) and code.co_name != "__torch_function__"
         if is_ours and was_library:
             return True
         was_library = was_library or not is_ours

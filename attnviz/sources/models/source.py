@@ -41,7 +41,7 @@ from attnviz.sources.models.loading import (
     load,
     width_of,
 )
-from attnviz.sources.models.tokenizer import ModelTokenizer, open_tokenizer
+from attnviz.sources.models.tokenizer import ModelTokenizer, open_tokenizer, segment_notice
 from attnviz.sources.models.writing import decoder_tokens, go_on
 from attnviz.sources.text.tokenize import clean
 
@@ -207,22 +207,9 @@ class TransformersSource(Source):
         if all(span is None for span in tokens.spans):  # none, or only what the tokenizer adds
             raise InputError(f"no tokens in {text[:40]!r}: give a text with at least one word")
         self._check_length(len(tokens))
-        notices = (*notices, *tokens.notices, *self._segment_notice(tokens))
+        n_types = getattr(self.loaded.config, "type_vocab_size", None)
+        notices = (*notices, *tokens.notices, *segment_notice(tokens, n_types, self.files.name))
         return replace(tokens, notices=notices) if notices else tokens
-
-    def _segment_notice(self, tokens: Tokens) -> tuple[str, ...]:
-        """Say that a typed [SEP] begins no second segment: ``token_type_ids`` stay 0 throughout."""
-        if int(getattr(self.loaded.config, "type_vocab_size", 0) or 0) < 2 or len(tokens) < 3:
-            return ()
-        end = tokens.ids[-1] if tokens.spans[-1] is None else None
-        typed = [i for i, span in enumerate(tokens.spans[:-2]) if span and tokens.ids[i] == end]
-        if not typed:
-            return ()
-        piece = tokens.pieces[typed[0]]
-        return (
-            f"the text spells out {piece}: what follows it still has segment 0 (token_type_ids), where "
-            f"{self.files.name} expects segment 1 of a second text",
-        )
 
     def queries(self, tokens: Tokens) -> Tokens:
         """Return the tokens along the query axis: the text's own, or the decoder's."""

@@ -56,6 +56,28 @@ class ModelTokenizer:
         )
 
 
+def segment_notice(tokens: Tokens, n_types: Any, name: str) -> tuple[str, ...]:
+    """Say that a typed [SEP] begins no second segment: ``token_type_ids`` stay 0 throughout.
+
+    Parameters
+    ----------
+    n_types
+        The config's ``type_vocab_size``; a model of fewer than two has no segments.
+    name
+        Of the model, for people.
+    """
+    if not isinstance(n_types, int) or n_types < 2 or len(tokens) < 3:
+        return ()
+    end = tokens.ids[-1] if tokens.spans[-1] is None else None
+    typed = [i for i, span in enumerate(tokens.spans[:-2]) if span and tokens.ids[i] == end]
+    if not typed:
+        return ()
+    return (
+        f"the text spells out {tokens.pieces[typed[0]]}: what follows it still has segment 0 "
+        f"(token_type_ids), where {name} expects segment 1 of a second text",
+    )
+
+
 def open_tokenizer(folder: Path) -> ModelTokenizer:
     """Open a model's tokenizer as the library would for this model, so that ids are the model's.
 

@@ -74,6 +74,16 @@ def test_a_fault_of_ours_called_from_inside_a_model_stays() -> None:
         guard_run("model", library)
 
 
+def test_a_fault_in_an_operation_that_the_tap_hears_is_the_model_s() -> None:
+    """A table of positions that is too short, read off while eager attention runs."""
+    torch = pytest.importorskip("torch")
+    from attnviz.sources.models.capture.tap import tap
+
+    table = torch.nn.Embedding(2, 4)
+    with tap(table, lambda _: None, n_batch=1), pytest.raises(InputError, match="out of range"):
+        guard_run("model", lambda: table(torch.tensor([[5]])))
+
+
 def test_what_a_library_says_is_dropped(capfd: pytest.CaptureFixture[str]) -> None:
     def work() -> int:
         os.write(1, b"a stranger's words")

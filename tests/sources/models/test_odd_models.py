@@ -129,8 +129,14 @@ def test_F14_a_text_of_which_only_special_tokens_come_is_refused(
     assert done.out == ""
 
 
-def test_N45_a_typed_separator_begins_no_second_segment_and_that_is_said(bert: Path) -> None:
-    source = open_model(bert)
+@pytest.mark.parametrize("engine", ["light", "library"])
+def test_N45_a_typed_separator_begins_no_second_segment_and_that_is_said(
+    engine: str, bert: Path
+) -> None:
+    from attnviz.sources.families.opening import try_light
+
+    source = open_model(bert) if engine == "library" else try_light(bert, engine="light")
+    assert source is not None
     said = "segment 0 (token_type_ids)"
     assert any(said in n for n in source.tokenize("how old are you ? [SEP] six").notices)
     assert not any(said in n for n in source.tokenize("how old are you ?").notices)
