@@ -17,7 +17,7 @@ TOOLS := build/tools
 #   out of a folder; never called, as tests/design/test_dangerous_calls.py holds. No release mends it.
 WAIVED := --ignore-vuln PYSEC-2026-3804
 
-.PHONY: demo test browser test-all test-min coverage mutants fuzz lint format wheel audit sbom docs man map sample bench clean help
+.PHONY: demo test browser test-all test-min coverage mutants fuzz sweep lint format wheel audit sbom docs man map sample bench clean help
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -91,6 +91,12 @@ bench: $(VENV)/.dev  ## time everything, side by side with its baselines
 
 fuzz: $(VENV)/.dev  ## damaged inputs of every kind for SECONDS=60, counted in tests/campaigns/fuzz/counts.json
 	PYTHONPATH=tests:tests/campaigns:. $(BIN)/python -m fuzz --seconds $(SECONDS) $(ARGS)
+
+sweep: $(VENV)/.dev  ## every text architecture built tiny: exact or refused, every tensor accounted for; about an hour
+	@mkdir -p build
+	PYTHONPATH=tests $(BIN)/python tests/campaigns/architectures/sweep.py > build/sweep.jsonl
+	PYTHONPATH=tests $(BIN)/python tests/campaigns/architectures/accounting.py > build/accounts.jsonl
+	$(BIN)/python tests/campaigns/architectures/record.py build/sweep.jsonl build/accounts.jsonl
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

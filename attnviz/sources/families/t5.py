@@ -56,10 +56,11 @@ class T5(Family):
         if n < 4 or reach <= n // 4:
             raise NotOurs(f"{n} buckets up to a distance of {reach}")
         first, _, second = s.feed_forward_proj.partition("-")
-        self.is_gated = first == "gated"
-        name = second if self.is_gated else first
-        # "gated-gelu" means the tanh form: transformers, T5Config
-        self.act = check_activation("gelu_new" if s.feed_forward_proj == "gated-gelu" else name)
+        name = second if first == "gated" else first
+        # "gated-gelu" means the tanh form, and what is said in so many words wins: transformers, T5Config
+        said = "gelu_new" if s.feed_forward_proj == "gated-gelu" else name
+        self.is_gated = first == "gated" if s.is_gated_act is None else bool(s.is_gated_act)
+        self.act = check_activation(s.dense_act_fn or said)
         self.has_own_bias = self.kind == "umt5"
 
     # -- tensors ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -131,13 +131,15 @@ def asked(
         if fault.exit_code == 70:
             return "crash", float("inf")
         return "refused", 0.0
+    except Exception as fault:  # exit 70
+        return f"crash: {type(fault).__name__}", float("inf")
     if wanted is None:
         return "answer", float("inf")
     return "answer", max(off(mine[kind], wanted[kind]) for kind in mine)
 
 
-def build(name: str, kinds: dict[str, Any]) -> Any:
-    for _, built in tiny_models(*kinds[name], **CHANGES.get(name, {})):
+def build(name: str, kinds: dict[str, Any], **changes: Any) -> Any:
+    for _, built in tiny_models(*kinds[name], **{**CHANGES.get(name, {}), **changes}):
         if isinstance(built, Exception):
             continue
         try:
@@ -166,17 +168,20 @@ def account_for(name: str, kinds: dict[str, Any], folder: Path, *, every: int = 
     readers: dict[str, Callable[[], dict[str, list[LayerHeads]]]] = {
         "": lambda: ours(folder, list(plain))
     }
+    one_kind = next(iter(plain))
     if config["model_type"] in FAMILIES:
-        kind = "encoder" if "encoder" in plain else "self"
-        readers["light "] = lambda: {kind: light(folder)}
+        readers["light "] = lambda: {one_kind: light(folder)}
 
-    def compare(what: str, label: str, wanted: Answer | None, *, may_answer: bool = True) -> None:
+    def compare(what: str, label: str, wanted: Answer | None, unless: Iterable[str] = ()) -> None:
+        """Ask every engine, and count what it says; no answer is right for the kinds ``unless``."""
         for who, reads in readers.items():
-            said, away = asked(folder, wanted, reads=reads)
+            of_decoder = who and "encoder" in plain and label.startswith(_OF_DECODER)
+            said, away = asked(folder, plain if of_decoder else wanted, reads=reads)
+            shown = {one_kind} if who else set(plain)
             if said == "refused":
                 account.add(who + what, "refused")
-            elif said == "answer" and may_answer and away <= SAME:
-                same = wanted is not None and differs(wanted, plain) <= SAME
+            elif said == "answer" and not shown & set(unless) and away <= SAME:
+                same = of_decoder or (wanted is not None and differs(wanted, plain) <= SAME)
                 account.add(who + what, "no effect" if same else "as the original")
             else:
                 account.faults.append(f"{who}{what}: {label} ({said}, off by {away:.1e})")
@@ -190,11 +195,16 @@ def account_for(name: str, kinds: dict[str, Any], folder: Path, *, every: int = 
     for label in [*tensors][::every]:
         kept = {k: v for k, v in tensors.items() if k != label}
         put(folder, {**kept, f"cls.{label}": tensors[label]})
-        is_unused = not matters(model, label, plain)
-        compare("tensor renamed", label, plain, may_answer=is_unused)
+        changed = changed_kinds(model, label, plain)
+        compare("tensor renamed", label, plain, unless=changed)
     for label, values in [*additions(tensors)][::every]:
         put(folder, {**tensors, label: values})
-        compare("tensor added", label, plain, may_answer=label.startswith("pooler."))
+        behind = {
+            "pooler": set(),
+            "decoder": set(plain) - {"encoder"},
+        }  # T5's encoder alone is light
+        unless = behind.get(label.partition(".")[0], set(plain))
+        compare("tensor added", label, plain, unless=unless)
     put(folder, tensors)
     for label, changed in [*steps(config)][::every]:
         (folder / "config.json").write_text(json.dumps(changed))
@@ -226,16 +236,16 @@ def differs(a: Answer, b: Answer) -> float:
     )
 
 
-def matters(model: Any, label: str, plain: Answer) -> bool:
-    """True where other numbers in a parameter change the weights, or the names cannot be told."""
-    held = dict(model.state_dict())
-    if label not in held:
-        return True
+def changed_kinds(model: Any, label: str, plain: Answer) -> set[str]:
+    """Return the kinds of attention that other numbers in a parameter change; all where it cannot be told."""
+    if label not in model.state_dict():
+        return set(plain)
     other = copy.deepcopy(model)
     values = dict(other.state_dict())[label]
     with torch.no_grad():
         values.copy_(values + torch.randn_like(values.float()).to(values.dtype))
-    return differs(theirs(other), plain) > 0
+    found = theirs(other)
+    return {kind for kind in plain if differs({kind: found[kind]}, {kind: plain[kind]}) > 0}
 
 
 def rebuilt(pair: Any, settings: dict[str, Any], model: Any) -> Any:
@@ -280,6 +290,8 @@ def steps(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{key} {value!r} → {other!r}"[:100], {**config, key: other}
 
 
+_OF_DECODER = ("is_encoder_decoder", "num_decoder_layers", "decoder_layers")
+"""Settings of the decoder alone, which the light engine does not show."""
 _NO_STEP = ("model_type", "architectures", "transformers_version", "dtype", "id2label", "label2id", "_name_or_path",
             "problem_type", "chunk_size_feed_forward", "task_specific_params")  # fmt: skip
 

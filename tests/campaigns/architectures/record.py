@@ -26,16 +26,17 @@ def keep(sweep: Path, accounts: Path) -> None:
         [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for path in (sweep, accounts)
     )
-    held = {
-        "transformers": version("transformers"),
-        "architectures": {
-            one["name"]: {k: v for k, v in one.items() if v and k != "name"} for one in found
-        },
-        "accounts": {
-            one["name"]: {k: v for k, v in one.items() if v and k != "name"} for one in accounted
-        },
-    }
-    KEPT.write_text(json.dumps(held, indent=1, ensure_ascii=False, sort_keys=True) + "\n", "utf-8")
+    lines = [f' "transformers": {json.dumps(version("transformers"))}']
+    for title, listed in (("architectures", found), ("accounts", accounted)):
+        entries = [f"  {json.dumps(one.pop('name'))}: {_short(one)}" for one in listed]
+        lines.append(f' "{title}": {{\n' + ",\n".join(entries) + "\n }")
+    KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
+def _short(one: dict[str, Any]) -> str:
+    left = ("kinds", "refused_texts", *(("why",) if one.get("outcome") == "exact" else ()))
+    kept = {key: value for key, value in one.items() if value and key not in left}
+    return json.dumps(kept, ensure_ascii=False)
 
 
 def kept() -> dict[str, Any]:
@@ -75,7 +76,7 @@ def table(held: dict[str, Any]) -> str:
     no += [f"| {fact} | {_listed(names)} |" for fact, names in sorted(refused.items())]
     accounts = Counter[str]()
     for one in held["accounts"].values():
-        for kind, outcomes in one["counts"].items():
+        for kind, outcomes in one.get("counts", {}).items():
             if "unchanged" not in kind:
                 accounts.update(outcomes)
     faults = sum(len(one.get("faults", ())) for one in held["accounts"].values())
@@ -101,7 +102,7 @@ def table(held: dict[str, Any]) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(sorted(names))
+    return ", ".join(re.sub(r", (.*)", r" (\1)", name) for name in sorted(names))
 
 
 def _fact(why: str) -> str:

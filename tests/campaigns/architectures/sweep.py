@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import re
 import signal
 import sys
 import warnings
@@ -100,8 +101,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "chameleon": {"vocabulary_map": {"<image>": 3}},
     "cohere_compass_text": _COMPASS,
     "deepseek_v2": {"topk_method": "greedy", "num_experts_per_tok": 2, "norm_topk_prob": False},
-    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "embedding_gemma2_text": {"global_head_dim": 8},
+    "emu3": {"vocabulary_map": {"<image>": 3}},
     "esm": {"mask_token_id": 4, "vocab_size": N_WORDS},
     "gemma4": {"text_config": _OWN_KEYS}, "gemma4_unified": {"text_config": _OWN_KEYS},
     "gemma4_text": _OWN_KEYS, "gemma4_unified_text": _OWN_KEYS,
@@ -114,7 +116,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "luke": {"entity_vocab_size": 9, "entity_emb_size": 8},
     "mluke": {"entity_vocab_size": 9, "entity_emb_size": 8},
     "mpnet": {"pad_token_id": 1, "bos_token_id": 0, "relative_attention_num_buckets": 32},
-    "mpt": {"attn_config": {"attn_type": "multihead_attention", "alibi": True}, "emb_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0},
+    "mpt": {"attn_config": {"attn_type": "multihead_attention", "alibi": True, "attn_pdrop": 0}, "emb_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0},
     "reformer": {"axial_pos_embds": False},
     "step3p7": {"sliding_window": 8, "text_config": {"sliding_window": 8}},
     "switch_transformers": {"expert_capacity": 4},
@@ -147,7 +149,8 @@ _DYNAMIC = {
     "max_position_embeddings": 16,
 }
 VARIANTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    *((f"{name}, LongRoPE", name, _LONGROPE) for name in ("phi3", "llama", "mistral", "qwen2", "phimoe")),
+    *((f"{name}, LongRoPE", name, _LONGROPE) for name in ("phi3", "llama", "mistral", "qwen2")),
+    ("phimoe, LongRoPE", "phimoe", {**_LONGROPE, "rope_parameters": {**_LONGROPE["rope_parameters"], "short_mscale": 1.1, "long_mscale": 1.3}}),
     *((f"{name}, dynamic rope", name, _DYNAMIC) for name in ("llama", "qwen2", "mistral", "gpt_neox", "stablelm")),
     ("bigbird_pegasus, one random block", "bigbird_pegasus", {"num_random_blocks": 1}),
     ("qwen2, window in half of the layers", "qwen2", {"use_sliding_window": True, "max_window_layers": 1}),
@@ -158,6 +161,10 @@ VARIANTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("gpt2, scaled by layer", "gpt2", {"scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True}),
 )  # fmt: skip
 """One architecture with other settings: thresholds of length, windows, softcaps."""
+
+
+_NEEDS_MORE = re.compile(r"specify|missing|None|[Rr]equired")
+"""What the library says of a model that takes more than text; anything else is a config that does not fit."""
 
 
 class _TooSlow(BaseException):
@@ -364,7 +371,9 @@ def sweep_one(name: str, config_kind: Any, model_kind: Any, **changes: Any) -> F
                 switch(loaded.model, "eager")
                 loaded.probe().run()
         except AttnvizError as fault:
-            needs = Found(name, "refused", str(fault)[:200])
+            why = str(fault)[:200]
+            if _NEEDS_MORE.search(why):
+                needs = Found(name, "refused", why)
             continue
         try:
             found = check(loaded, name)
@@ -396,7 +405,7 @@ def candidates(transformers: Any) -> Iterator[tuple[str, Any, Any]]:
         except (KeyError, ImportError, AttributeError):
             continue  # no config of its own, or it needs a library that is not installed
         forward = inspect.signature(pair[1].forward).parameters
-        if takes == "input_ids" and ("input_ids" in forward or "kwargs" in forward):
+        if takes == "input_ids" and "input_ids" in forward:
             yield name, *pair
 
 
