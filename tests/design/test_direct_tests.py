@@ -29,7 +29,6 @@ UNTESTED = {
     "attnviz/sources/models/capture/lazy_bias.py",
     "attnviz/sources/models/capture/lengths.py",
     "attnviz/sources/models/capture/state.py",
-    "attnviz/sources/models/capture/tap.py",
     "attnviz/sources/models/writing.py",
     "attnviz/sources/models/written.py",
 }

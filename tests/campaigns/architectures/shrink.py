@@ -6,6 +6,7 @@ configs. Where heads of one width do not fit a model, the next of ``SHAPES`` is 
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -75,7 +76,8 @@ SHAPES: tuple[dict[str, int], ...] = (
 
 def shrink(kind: Any, shape: dict[str, int], **changes: Any) -> Any:
     """Return a tiny config of a class, its own sub-configs shrunk likewise, with some settings as given."""
-    return kind(**_merged(_small(kind(), shape), changes))
+    given = copy.deepcopy(changes)  # the library writes into what it is given
+    return kind(**_merged(_small(kind(), shape), given))
 
 
 def _merged(given: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
