@@ -137,6 +137,7 @@ def write_large_gguf(path: Path) -> Path:
         words = [*(bytes([b]).decode("latin-1") for b in range(33, 127)), "Ġ", "ab"]
         words += [f"w{i}" for i in range(n_words - len(words))]
         writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
         writer.add_token_list(words)
         writer.add_token_types([TokenType.NORMAL] * n_words)
         writer.add_token_merges(["a b"])
