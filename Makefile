@@ -29,7 +29,7 @@ test: $(VENV)/.dev browser  ## set everything up and run the tests
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
 
 # What the tests of pages and pictures need besides Python; nothing is asked of whoever has it.
-browser:  ## bring Chromium, Node.js, strace and a font with CJK for the tests, where apt-get can
+browser:  ## bring Chromium, Firefox, Node.js, strace and a font with CJK for the tests, where apt-get can
 	@sh tests/bring_programs.sh
 
 test-all: $(VENV)/.dev browser  ## the tests, and those that take minutes

@@ -3,6 +3,7 @@
 # need it are skipped, and the last lines of the run say so.
 missing=""
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || missing="$missing chromium"
+command -v firefox-esr >/dev/null || command -v firefox >/dev/null || missing="$missing firefox-esr"
 command -v node >/dev/null || missing="$missing nodejs"
 command -v strace >/dev/null || missing="$missing strace"
 command -v groff >/dev/null || missing="$missing groff"
