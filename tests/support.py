@@ -23,7 +23,7 @@ HOSTILE = (
 
 
 BRINGS = {
-    "chromium": "make browser", "node": "make browser", "font": "make browser",
+    "chromium": "make browser", "firefox": "make browser", "node": "make browser", "font": "make browser",
     "strace": "make browser", "groff": "make browser",
     "CUDA": "a machine with a CUDA device: make test-all ARGS=tests/gpu",
     "extra": "rm .venv/.dev && make test", "pandas": "rm .venv/.dev && make test",

@@ -6,11 +6,12 @@ import { hides, scaleOf, stageNames } from "./stages.js";
 import { attended, choose, headName, page, state, whatIf } from "./state.js";
 
 const VIEWS = ["heatmap", "links", "grid", "pair"];
+const MANY_KEYS = 64; // as the command line's pictures and heatmaps
 const WEIGHTS_OF_ALL = { ramp: "weights", low: 0, high: 1, place: (share) => weightPlace(share, 1) };
 
 /** Fill the choices and connect them. */
 export function setUpControls() {
-  PLAIN.sinks = state.sinks;
+  settle();
   setUpSelect("layer", page.header.layers.map((layer) => `${layer.layer}`));
   setUpSelect("head", page.header.heads.map((head) => `${head}`));
   setUpTabs();
@@ -164,7 +165,15 @@ const KEPT = {
   other: Number, temperature: Number, window: Number,
   causal: (text) => text === "true", sinks: (text) => text === "true",
 };
-const PLAIN = Object.fromEntries(Object.keys(KEPT).map((name) => [name, state[name]]));
+const PLAIN = {};
+
+/** How a page opens: the weights of a long text by their logarithm, or they would all look like 0. */
+function settle() {
+  if (page.keys.length > MANY_KEYS) {
+    state.scaling = "log";
+  }
+  Object.assign(PLAIN, Object.fromEntries(Object.keys(KEPT).map((name) => [name, state[name]])));
+}
 
 /** Keep the choice in the address, so that a link opens where it was copied. */
 function remember() {

@@ -129,7 +129,7 @@ function drawBand(context, { name, value, color, top, high, isProduct }) {
   context.fillStyle = isProduct ? colors.ink : color;
   context.textAlign = "left";
   context.textBaseline = "middle";
-  context.fillText(name, 0, middle);
+  context.fillText(name, 0, Math.max(top + 7, Math.min(top + high - 7, middle))); // whole, wherever 0 is
   context.fillStyle = colors.line;
   context.fillRect(left, middle - 0.5, pitch * order.length, 1);
   const gap = pitch > 4 ? 1 : 0;
