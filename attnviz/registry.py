@@ -2,7 +2,8 @@
 
 What lives here: names(kind) and load(kind, name). What does not: any list of them. To add a
 view, put a file into ``render/views``; nothing else has to be told. Third parties register
-through entry points of the group ``attnviz.<kind>``, looked at only when a name is not ours.
+through entry points of the group ``attnviz.<kind>``, looked at only when a name is not ours, or
+when names are listed.
 """
 
 from __future__ import annotations
@@ -35,12 +36,26 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(_modules(kind)))
 
 
+def offered(kind: str) -> tuple[str, ...]:
+    """Return the names that can be given: ours, and those of installed packages behind them."""
+    return (*names(kind), *(name for name in installed(kind) if name not in names(kind)))
+
+
+def installed(kind: str) -> tuple[str, ...]:
+    """Return the names that installed packages register for a kind, in alphabetical order."""
+    from importlib.metadata import entry_points
+
+    return tuple(sorted({entry.name for entry in entry_points(group=f"attnviz.{kind}")}))
+
+
 @cache
 def _modules(kind: str) -> dict[str, str]:
     """Map names to modules; a name that is taken elsewhere has a file with a trailing ``_``.
 
     A file that is called ``png_svg_pdf`` holds three objects, registered under these names.
     """
+    if kind not in _PACKAGES:
+        return {}
     package = import_module(_PACKAGES[kind])
     stems = (m.name for m in iter_modules(package.__path__) if not m.name.startswith("_"))
     return {
@@ -68,7 +83,7 @@ def load(kind: str, name: str) -> ModuleType | Any:
     for entry in entry_points(group=f"attnviz.{kind}"):
         if entry.name == name:
             return entry.load()
-    raise UsageError(no_such_choice(kind.rstrip("s"), name, names(kind)))
+    raise UsageError(no_such_choice(kind.rstrip("s"), name, offered(kind)))
 
 
 def no_such_choice(what: str, value: str, choices: tuple[str, ...]) -> str:

@@ -64,7 +64,9 @@ def completer(key: str, metavar: str) -> Offer | None:
             return _commands(ctx)
         found: list[str | tuple[str, str]] = [*words]
         if key in ("weights", "with-weights"):
-            found += _SAMPLES.items()
+            found += [
+                (name, _SAMPLES[name]) if name in _SAMPLES else name for name in names_of("weights")
+            ]
         if is_number:
             found += map(str, range(min(_count(ctx, key), 1024)))
         if is_file:

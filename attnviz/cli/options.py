@@ -49,8 +49,10 @@ def names_of(kind: str) -> tuple[str, ...]:
     from attnviz import registry
 
     if kind == "screen_formats":
-        return tuple(n for n in registry.names("formats") if n not in CHOICES["file_formats"])
-    return registry.names(kind)
+        return tuple(n for n in registry.offered("formats") if n not in CHOICES["file_formats"])
+    if kind == "weights":
+        return ("sample", "sample-8", "random", *registry.installed("sources"))
+    return registry.offered(kind)
 
 
 def _option(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
@@ -171,7 +173,7 @@ WeightsOption = Annotated[
     str,
     _option(WHENCE, "-w", "--weights", metavar="NAME|FILE",
             show_default=False,
-            help="One layer: sample (default), sample-8, random or a file (.safetensors, .npz, .pt, folder of .npy)."),
+            help="One layer: {weights}, or a file (.safetensors, .npz, .pt, folder of .npy); sample by default."),
 ]  # fmt: skip
 ModelOption = Annotated[
     str | None,

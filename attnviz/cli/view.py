@@ -37,12 +37,13 @@ def view(
     the score of --token and --key. entropy: how widely each query looks. rollout: what flowed
     through all layers. text: the sentence, shaded. heatmap, walk, zoom: as the other commands.
     """
+    from attnviz import registry
     from attnviz.cli.write import choose_format, emit, say_notices
     from attnviz.errors import UsageError
 
     screen = look.screen(picture=picture)
     choose_format(target)
-    module = find_view(name)
+    module = registry.load("views", name)
     if no_sinks and name not in _OF_WEIGHTS:
         raise UsageError(
             f"--no-sinks is for views of weights ({', '.join(_OF_WEIGHTS)}): the view {name} has "
@@ -87,25 +88,6 @@ def view(
     emit(module.view(trace, **chosen), target, screen, talk)
 
 
-def find_view(name: str) -> ModuleType:
-    """Return a registered view of a trace.
-
-    Raises
-    ------
-    UsageError
-        No such view, or one of something else; those that can be shown are listed.
-    """
-    from attnviz import registry
-    from attnviz.errors import UsageError
-
-    names = registry.names("views")
-    module: ModuleType | None = registry.load("views", name) if name in names else None
-    if module is None or not _shows_a_trace(module):
-        shown = tuple(n for n in names if _shows_a_trace(registry.load("views", n)))
-        raise UsageError(registry.no_such_choice("view", name, shown))
-    return module
-
-
 def check_taken(name: str, module: ModuleType, chosen: dict[str, tuple[int, ...]]) -> None:
     """Refuse ``--token`` or ``--key`` for a view that has no use for it, and the lack of a must."""
     from inspect import Parameter, signature
@@ -120,10 +102,3 @@ def check_taken(name: str, module: ModuleType, chosen: dict[str, tuple[int, ...]
     for wanted, parameter in list(taken.items())[1:]:
         if parameter.default is Parameter.empty and wanted not in chosen:
             raise UsageError(f"the view {name} needs {options.get(wanted, '--' + wanted)}")
-
-
-def _shows_a_trace(module: ModuleType) -> bool:
-    from inspect import signature
-
-    show = getattr(module, "view", None)
-    return callable(show) and next(iter(signature(show).parameters), "") == "trace"

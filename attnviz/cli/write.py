@@ -5,7 +5,8 @@ What lives here: choosing the format by name or by a file's ending. What does no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def choose_format(target: Target) -> tuple[str, Any]:
         return "table", registry.load("formats", "table")
     suffix = Path(target.output).suffix.lower()
     known: list[str] = []
-    for candidate in _likely_first(suffix):
+    for candidate in chain(_likely_first(suffix), _installed()):
         module = registry.load("formats", candidate)
         if suffix in module.SUFFIXES:
             return candidate, module
@@ -81,6 +82,10 @@ def _likely_first(suffix: str) -> Sequence[str]:
     names = registry.names("formats")
     likely = suffix.lstrip(".")
     return (likely, *(n for n in names if n != likely)) if likely in names else names
+
+
+def _installed() -> Iterator[str]:
+    yield from registry.installed("formats")  # looked for where none of ours fits
 
 
 def say_notices(notices: Sequence[str], talk: Talk) -> None:

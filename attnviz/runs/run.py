@@ -8,8 +8,9 @@ files (``sources``), mathematics (``core``), and what is made of a run (``explai
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, TypedDict, Unpack
 
@@ -19,6 +20,7 @@ from attnviz import __version__, memory
 from attnviz.core import reference
 from attnviz.errors import TooLong, UsageError
 from attnviz.records import About, Array, HeadChoice, LayerHeads, RunInfo, Tokens
+from attnviz.registry import installed, load
 from attnviz.runs.pool_words import group_words, join_tokens, pool
 from attnviz.runs.request import choose_heads, choose_layers, parse_layer
 from attnviz.runs.what_if import WhatIf
@@ -117,6 +119,8 @@ class Place:
         Where and in what precision its numbers are worked with.
     what_if
         Changes of the source's rule.
+    max_tokens
+        Longer texts are cut; None where the source does that itself.
     notify
         Told about slow work.
     """
@@ -126,6 +130,7 @@ class Place:
     device: str
     dtype: str
     what_if: WhatIf = field(default_factory=WhatIf)
+    max_tokens: int | None = None
     notify: Notify = _say_nothing
 
     def core_for(self, n_tokens: int) -> Computing:
@@ -134,7 +139,13 @@ class Place:
 
     def send(self, text: str) -> Run:
         """Cut a text with the source's tokenizer."""
-        return self.take(self.source.tokenize(text))
+        return self.take(self.cut(text))
+
+    def cut(self, text: str) -> Tokens:
+        """Return a text's tokens, at most ``max_tokens`` of them."""
+        from attnviz.sources.text.tokenize import cut_text
+
+        return cut_text(self.source.tokenize, text, self.max_tokens)
 
     def take(self, tokens: Tokens) -> Run:
         """Start a run of a text that is cut already."""
@@ -261,10 +272,14 @@ def open_source(
     d_k: int = 64,
     n_heads: int | None = None,
     n_kv_heads: int | None = None,
-    max_tokens: int | None = None,
     project: Callable[..., Array] = reference.project,
 ) -> Source:
-    """Open the place attention comes from: random, bundled, or a weight file."""
+    """Open the place attention comes from: random, bundled, a weight file, or an installed source.
+
+    ``weights`` is ``sample``, ``sample-8``, ``random``, a path, or ``NAME`` or ``NAME:WHAT`` of a source
+    that an installed package registers (group ``attnviz.sources``): ``open(WHAT)`` of what it
+    registers gives the ``Source``.
+    """
     if weights == "random":
         if layer is not None and parse_layer(layer) != 0:
             raise UsageError(
@@ -272,7 +287,7 @@ def open_source(
             )
         from attnviz.sources.layers.random_ import open_random
 
-        source = open_random(
+        return open_random(
             seed=seed,
             d_model=d_model,
             d_k=d_k,
@@ -280,18 +295,20 @@ def open_source(
             n_kv_heads=n_kv_heads,
             project=project,
         )
-    else:
-        from attnviz.sources.layers.weights import open_weights
+    from attnviz.sources.layers.weights import SAMPLES, open_weights
 
-        source = open_weights(
-            weights,
-            layer=None if layer is None else parse_layer(layer),
-            n_heads=n_heads,
-            n_kv_heads=n_kv_heads,
-            seed=seed,
-            project=project,
-        )
-    return source if max_tokens is None else replace(source, max_tokens=max_tokens)
+    name, _, what = weights.partition(":")
+    if weights not in SAMPLES and not os.path.exists(weights) and name in installed("sources"):
+        source: Source = load("sources", name).open(what)
+        return source
+    return open_weights(
+        weights,
+        layer=None if layer is None else parse_layer(layer),
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        seed=seed,
+        project=project,
+    )
 
 
 def open_place(
@@ -365,10 +382,12 @@ def open_place(
             d_k=d_k,
             n_heads=n_heads,
             n_kv_heads=n_kv_heads,
-            max_tokens=max_tokens,
             project=computing.project,
         )
-        return Place(source, source.layers, device, dtype, what_if, notify)
+        layers = source.layers  # the layer of a file was chosen as it was opened
+        if len(layers) > 1:
+            layers = choose_layers(layer, layers, source.info.n_layers)
+        return Place(source, layers, device, dtype, what_if, max_tokens, notify)
     if weights != "sample":
         raise UsageError(f"--weights {weights} and --model {model} exclude each other: choose one")
     if n_heads is not None or n_kv_heads is not None:
@@ -386,7 +405,7 @@ def open_place(
     layers = choose_layers(layer, opened.layers, opened.info.n_layers)
     if opened.device.startswith("mps") and dtype == "float64":
         dtype = "float32"  # the device has no other
-    return Place(opened, layers, opened.device, dtype, what_if, notify)
+    return Place(opened, layers, opened.device, dtype, what_if, notify=notify)
 
 
 def _open_model(path: str, *, engine: str, device: str, dtype: str, **how: Any) -> Source:

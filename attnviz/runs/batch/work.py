@@ -121,7 +121,7 @@ class Worker:
                 continue
             announce((row.number,))
             try:
-                tokens = self.source.tokenize(row.text)
+                tokens = self.place.cut(row.text)
                 if not self.condition.holds("tokens", len(tokens)):
                     skipped += 1
                     continue

@@ -79,25 +79,16 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class LayerSource(Source):
-    """A source of exactly one layer: vocabulary, matrices, and the projection of the core.
-
-    Texts of more than ``max_tokens`` are cut.
-    """
+    """A source of exactly one layer: vocabulary, matrices, and the projection of the core."""
 
     info: SourceInfo
     layer: Layer
     vocabulary: Vocabulary
     project: Project
-    max_tokens: int | None = None
     config_sha256: str | None = None
 
     def tokenize(self, text: str) -> Tokens:
         """Cut a text with the layer's vocabulary."""
-        from attnviz.sources.text.tokenize import cut_text
-
-        return cut_text(self._cut, text, self.max_tokens)
-
-    def _cut(self, text: str) -> Tokens:
         tokens = self.vocabulary.tokenize(text)
         if not len(tokens):
             raise InputError(f"no tokens in {text[:40]!r}: give a text with at least one word")
