@@ -96,7 +96,7 @@ sweep: $(VENV)/.dev  ## every text architecture built tiny: exact or refused, ev
 	@mkdir -p build
 	PYTHONPATH=tests $(BIN)/python tests/campaigns/architectures/sweep.py > build/sweep.jsonl
 	PYTHONPATH=tests $(BIN)/python tests/campaigns/architectures/accounting.py > build/accounts.jsonl
-	$(BIN)/python tests/campaigns/architectures/record.py build/sweep.jsonl build/accounts.jsonl
+	$(BIN)/python tests/campaigns/architectures/keep.py build/sweep.jsonl build/accounts.jsonl
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

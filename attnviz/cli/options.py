@@ -173,7 +173,7 @@ WeightsOption = Annotated[
     str,
     _option(WHENCE, "-w", "--weights", metavar="NAME|FILE",
             show_default=False,
-            help="One layer: {weights}, or a file (.safetensors, .npz, .pt, folder of .npy); sample by default."),
+            help="One layer (default: sample): {weights}, or a file (.safetensors, .npz, .pt, .npy)."),
 ]  # fmt: skip
 ModelOption = Annotated[
     str | None,

@@ -19,8 +19,7 @@ from attnviz.core.stream.plan import plan_stream
 from attnviz.errors import ResourceError
 from attnviz.masks import visible_block
 from attnviz.records import LayerHeads, MaskRule
-from attnviz.runs import doctor
-from attnviz.runs import run as computing
+from attnviz.runs import doctor, run
 
 
 @pytest.fixture
@@ -31,8 +30,15 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda d: (7 << 30, 8 << 30))
 
 
+def precision_of_a_model_on(device: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """In which precision q, k and v of a model are worked with, where float64 was asked for."""
+    model = SimpleNamespace(device=device, layers=(0,), info=SimpleNamespace(n_layers=1))
+    monkeypatch.setattr(run, "_open_model", lambda path, **how: model)
+    return run.open_place(model="tiny").core_for(3).dtype
+
+
 @pytest.mark.usefixtures("two_gpus")
-def test_a_machine_with_gpus() -> None:
+def test_a_machine_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.choose_device("auto") == device.choose_device("cuda") == torch.device("cuda", 0)
     assert device.choose_device("cuda:1") == torch.device("cuda", 1)
     with pytest.raises(
@@ -44,7 +50,7 @@ def test_a_machine_with_gpus() -> None:
     assert device.describe_device(torch.device("cuda")) == "cuda:0, GPU of cuda"
     assert device.free_memory_bytes(torch.device("cuda", 0)) == 7 << 30
     assert doctor.machine()["cuda"] == "cuda:0 GPU of 0, cuda:1 GPU of 1"
-    assert computing.choose_model_core("cuda:0", dtype="float64", n_tokens=3).dtype == "float64"
+    assert precision_of_a_model_on("cuda:0", monkeypatch) == "float64"
 
 
 def test_a_machine_of_apple(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +64,7 @@ def test_a_machine_of_apple(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         monkeypatch.setattr(torch, "mps", fake)
         assert device.free_memory_bytes(torch.device("mps")) == free
-    assert computing.choose_model_core("mps", dtype="float64", n_tokens=3).dtype == "float32"
+    assert precision_of_a_model_on("mps", monkeypatch) == "float32"
 
 
 def test_a_machine_with_neither(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from importlib.metadata import version
 
+import keep
 import pytest
-import record
 
-FOUND = record.kept()
+FOUND = keep.kept()
 
 
 def test_the_table_in_the_docs_is_that_of_what_was_found() -> None:
-    text = record.DOCS.read_text(encoding="utf-8")
-    shown = text.partition(record.START)[2].partition(record.END)[0]
-    assert shown.strip() == record.table(FOUND), "python tests/campaigns/architectures/record.py"
+    text = keep.DOCS.read_text(encoding="utf-8")
+    shown = text.partition(keep.START)[2].partition(keep.END)[0]
+    assert shown.strip() == keep.table(FOUND), "python tests/campaigns/architectures/keep.py"
 
 
 def test_no_architecture_is_silently_wrong_or_without_an_answer_of_ours() -> None:
@@ -40,14 +40,12 @@ def test_every_change_to_sixty_folders_changes_the_answer_as_the_original_or_is_
 
 def test_a_refusal_is_told_without_one_model_s_numbers() -> None:
     said = "m cannot be read exactly: a.b attends from 6 to 12 positions, where the text has 12 tokens: which token"
-    assert (
-        record._fact(said) == "a layer attends from n to n positions, where the text has n tokens"
-    )
+    assert keep._fact(said) == "a layer attends from n to n positions, where the text has n tokens"
 
 
 def test_the_library_that_was_swept_is_the_one_that_is_pinned() -> None:
     pinned = re.findall(
-        r"^transformers==(.*)$", (record.DOCS.parents[1] / "constraints.txt").read_text(), re.M
+        r"^transformers==(.*)$", (keep.DOCS.parents[1] / "constraints.txt").read_text(), re.M
     )
     assert pinned == [FOUND["transformers"]]
     if version("transformers") == FOUND["transformers"]:

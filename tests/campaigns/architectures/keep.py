@@ -1,7 +1,7 @@
 """What the campaigns over architectures found, kept beside them, and its table in docs/models.md.
 
-python record.py SWEEP.jsonl ACCOUNTS.jsonl    keep what sweep.py and accounting.py printed
-python record.py                               write the table from what is kept
+python keep.py SWEEP.jsonl ACCOUNTS.jsonl    keep what sweep.py and accounting.py printed
+python keep.py                               write the table from what is kept
 """
 
 from __future__ import annotations
