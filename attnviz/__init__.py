@@ -13,6 +13,7 @@ _HOMES = {
     "generate": "attnviz.api",
     "load": "attnviz.api",
     "rank_heads": "attnviz.api",
+    "show": "attnviz.api",
     "summarize": "attnviz.api",
     "Summary": "attnviz.api",
     "Trace": "attnviz.records",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from attnviz.api import generate as generate
     from attnviz.api import load as load
     from attnviz.api import rank_heads as rank_heads
+    from attnviz.api import show as show
     from attnviz.api import summarize as summarize
     from attnviz.errors import AttnvizError as AttnvizError
     from attnviz.records import LayerHeads as LayerHeads

@@ -16,6 +16,7 @@ from attnviz.runs.compare import compare as compare
 from attnviz.runs.explain import explain as explain
 from attnviz.runs.generate import generate as generate
 from attnviz.runs.heads import rank_heads as rank_heads
+from attnviz.runs.show import show as show
 from attnviz.runs.summarize import summarize as summarize
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "generate",
     "load",
     "rank_heads",
+    "show",
     "summarize",
 ]
 

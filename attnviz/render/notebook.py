@@ -9,8 +9,7 @@ import html
 
 from attnviz.errors import AttnvizError
 from attnviz.records import Trace
-from attnviz.render.page.build import build_page
-from attnviz.render.page.encode import stack_of
+from attnviz.render.page.build import page_of
 
 _BUDGET_MB = 16.0
 _FRAME = (
@@ -27,7 +26,7 @@ def html_of(trace: Trace) -> str | None:
     """
     for compact in (False, True):
         try:
-            page = build_page(stack_of(trace), compact=compact, budget_mb=_BUDGET_MB)
+            page = page_of(trace, compact=compact, budget_mb=_BUDGET_MB)
         except AttnvizError:
             continue
         return _FRAME.format(page=html.escape(page, quote=True))

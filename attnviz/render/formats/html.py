@@ -31,14 +31,13 @@ def render(document: Document, screen: Screen) -> str:
     ResourceError
         The interactive page would be too large.
     """
-    from attnviz.render.page.build import build_page
-    from attnviz.render.page.encode import stack_of
+    from attnviz.render.page.build import build_page, page_of
 
     record = document.record
     if isinstance(record, LayerStack):
         return build_page(record)
     if isinstance(record, Trace):
-        return build_page(stack_of(record))
+        return page_of(record)
     return _page_of_tables(document, screen)
 
 

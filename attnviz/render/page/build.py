@@ -14,8 +14,9 @@ from functools import cache
 from importlib import resources
 
 from attnviz import __version__
-from attnviz.records import HeadChoice, LayerStack
-from attnviz.render.page.encode import PageData, encode, to_script_json
+from attnviz.records import HeadChoice, LayerStack, Trace
+from attnviz.render.page.encode import PageData, encode, stack_of, to_script_json
+from attnviz.render.page.maps import encode_maps
 from attnviz.render.page.numbers import BUDGET_MB
 
 _IMPORT = re.compile(r'^import\s+\{([^}]*)\}\s+from\s+"\./([\w-]+)\.js";\n', re.MULTILINE)
@@ -70,6 +71,21 @@ def build_page(
         stack, compact=compact, query=query, links=links, no_sinks=no_sinks, budget_mb=budget_mb
     )
     return assemble(data)
+
+
+def page_of(trace: Trace, *, compact: bool = False, budget_mb: float = BUDGET_MB) -> str:
+    """Write a trace as a page: of its q and k, or of its weights where it has nothing else.
+
+    Raises
+    ------
+    ResourceError
+        Too large.
+    UsageError
+        The mean over heads.
+    """
+    if "q" in trace.stages or "mean" in trace.heads:
+        return build_page(stack_of(trace), compact=compact, budget_mb=budget_mb)
+    return assemble(encode_maps(trace, compact=compact, budget_mb=budget_mb))
 
 
 def assemble(data: PageData) -> str:

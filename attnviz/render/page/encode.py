@@ -21,7 +21,9 @@ from attnviz.render.page.rules import describe_bias, describe_mask
 from attnviz.render.tokens import visible
 
 PAGE_SCHEMA = "attnviz.page/1"
-_LITTLE = {"float64": "<f8", "float32": "<f4", "int16": "<i2", "uint8": "|u1"}
+_LITTLE = {
+    "float64": "<f8", "float32": "<f4", "int16": "<i2", "uint16": "<u2", "uint8": "|u1",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ def encode(
         "numbers": kind,
         "source_numbers": str(stack.layers[0].q.dtype),
         "has_values": with_values,
+        "holds": "all" if stack.source.d_v else "no values",
         "weight_error": stored.weight_error(stack, kind),
         "start": {**_start(query, links), **({"sinks": False} if no_sinks else {})},
         "source": source_to_dict(stack),
@@ -197,7 +200,7 @@ def tokens_to_dict(tokens: Tokens) -> dict[str, Any]:
     }
 
 
-def source_to_dict(stack: LayerStack) -> dict[str, Any]:
+def source_to_dict(stack: LayerStack | Trace) -> dict[str, Any]:
     """Return where the numbers came from: names, hashes and sizes, never a path."""
     source = stack.source
     return {
@@ -217,7 +220,7 @@ def stack_of(trace: Trace) -> LayerStack:
     UsageError
         The trace is the mean over heads, which has no q and k.
     """
-    if any(name not in trace.stages for name in ("q", "k", "v")) or "mean" in trace.heads:
+    if any(name not in trace.stages for name in ("q", "k")) or "mean" in trace.heads:
         raise UsageError(
             "a page shows q and k, and the mean over heads has none: choose heads by number"
         )
@@ -240,7 +243,7 @@ def _layer_of(trace: Trace, i: int, first_of: list[int]) -> LayerHeads:
     return LayerHeads(
         q=np.asarray(stages["q"][i]),
         k=np.asarray(stages["k"][i])[first_of],
-        v=np.asarray(stages["v"][i])[first_of],
+        v=_values(trace, i)[first_of],
         scale=trace.scale[i],
         visible=MaskRule() if bool(cells.all()) else MaskRule(cells=cells),
         softcap=trace.softcap[i],
@@ -248,6 +251,14 @@ def _layer_of(trace: Trace, i: int, first_of: list[int]) -> LayerHeads:
         sinks=None if trace.sink_share is None else _sinks(trace, i),
         layer=trace.layers[i],
     )
+
+
+def _values(trace: Trace, i: int) -> Array:
+    """Return v, or nothing where q and k were given alone."""
+    if "v" in trace.stages:
+        return np.asarray(trace.stages["v"][i])
+    k = np.asarray(trace.stages["k"][i])
+    return np.zeros((*k.shape[:2], 1), k.dtype)
 
 
 def _sinks(trace: Trace, i: int) -> Array | None:

@@ -45,6 +45,8 @@ def view(trace: Trace, *, queries: Sequence[int] = (), keys: Sequence[int] = ())
     UsageError
         More than one query or key, or a mean of heads, whose q and k have no common meaning.
     """
+    if trace.source.kind == "given" and "q" not in trace.stages:
+        raise UsageError("the view neuron needs q and k: here are weights alone")
     if "q" not in trace.stages:
         raise UsageError("q and k belong to one head: choose --head N instead of mean")
     if len(queries) > 1 or len(keys) > 1:

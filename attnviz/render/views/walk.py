@@ -142,6 +142,10 @@ class Sourced(Protocol):
 def headline(trace: Sourced) -> Text:
     """Say where the weights come from, their sizes and hash, and where they were computed."""
     source, run = trace.source, trace.run
+    if source.kind == "given":
+        what = f", d_k {source.d_k}" if source.d_k else ", weights alone"
+        sizes = f" ({source.n_layers} × {source.n_heads} layers and heads{what}) · {run.dtype}"
+        return Text(("given: ", Label(source.name), sizes), role="title")
     seed = f", seed {source.seed}" if source.seed is not None else ""
     heads = "" if source.n_heads == 1 else f", {source.n_heads} heads"
     groups = (

@@ -29,6 +29,8 @@ def view(trace: Trace, *, queries: Sequence[int]) -> Document:
     queries
         Positions of the tokens to follow.
     """
+    if trace.source.kind == "given" and "scores" not in trace.stages:
+        raise UsageError("the view zoom needs q and k: here are weights alone")
     if "scores" not in trace.stages:
         raise UsageError("--token follows one head at a time: choose --head N instead of mean")
     shapes: list[Shape] = [

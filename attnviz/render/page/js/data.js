@@ -4,7 +4,10 @@ const KINDS = {
   float64: Float64Array,
   float32: Float32Array,
   int16: Int16Array,
+  uint16: Uint16Array,
+  uint8: Uint8Array,
 };
+const MOST = { uint16: 65535, uint8: 255 }; // a weight is (n / most)²
 
 /** Read the header that the program wrote into the page. */
 export function readHeader() {
@@ -54,6 +57,14 @@ export class Numbers {
     const layer = this.layer(layerIndex);
     const kv = this.header.kv_index[headIndex];
     const { nQueries, nKeys } = this;
+    if (layer.given) {
+      const given = part(layer.given, this.header.heads.length, headIndex);
+      return {
+        nQueries, nKeys, width: 0, valueWidth: 0, given, most: MOST[this.header.numbers] ?? 0, q: null, k: null, v: null,
+        lengths: null, reach: null, scale: 1, softcap: null, sink: null, mask: facts.mask, bias: null, biases: null,
+        bits: facts.mask.n_maps ? part(layer.mask, facts.mask.n_maps, headIndex) : null,
+      };
+    }
     const maps = facts.mask.n_maps;
     return {
       nQueries,
@@ -103,7 +114,7 @@ export class Numbers {
       return bytes;
     }
     const stored = this.header.numbers;
-    const isVector = name === "q" || name === "k" || name === "v";
+    const isVector = name === "q" || name === "k" || name === "v" || name === "given";
     const kind = isVector || stored === "float64" ? stored : "float32";
     return new KINDS[kind](bytes.buffer, bytes.byteOffset, bytes.byteLength / KINDS[kind].BYTES_PER_ELEMENT);
   }

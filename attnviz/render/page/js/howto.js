@@ -7,7 +7,7 @@ import { attended, headName, page, shownCell } from "./state.js";
 
 /** Write the walk from q·k to z for the shown cell. */
 export function drawHowTo() {
-  if (!byId("howto").open) {
+  if (!byId("howto").open || !page.hasValues) {
     return;
   }
   const { query, key } = shownCell();
@@ -57,7 +57,7 @@ export function drawAbout() {
     ["shown", `${count(layers.length, "layer")}, ${count(heads.length, "head")}, ${count(page.queries.length, "token")}`],
     ["computed with", `attnviz ${run.version}, ${run.core} on ${run.device}, ${run.dtype}`],
     ["changed by you", overrides],
-    ["numbers held", numbers === "int16"
+    ["numbers held", !page.hasScores ? `weights as they were given, in ${numbers}` : numbers === "int16"
       ? "q and k in 16 bits with a step for every row (compact); everything else is computed from them here, in double precision"
       : `q and k in ${numbers}; everything else is computed from them here, in double precision`],
     ["largest weight error", error === 0 ? "0: the numbers are held as they were computed" : `${error.toExponential(2)}, from holding them so`],
@@ -68,6 +68,6 @@ export function drawAbout() {
     .map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("bdi", {}, String(value)))));
   byId("about-facts").replaceChildren(...rows);
   const note = byId("precision-note");
-  note.hidden = numbers !== "int16";
+  note.hidden = error === 0 || (numbers !== "int16" && page.hasScores);
   note.textContent = `compact: weights are right within ${error.toExponential(1)}`;
 }

@@ -60,7 +60,7 @@ export function numbersOf(found, query, key) {
     brought: parts.brought[key],
     share: parts.share[key],
     along: parts.along ? parts.along[key] : null,
-    valueLength: valueLength(head, key),
+    valueLength: page.hasValues ? valueLength(head, key) : 0,
     reached: head.reach ? weights[at] * head.reach[key] : null,
   };
 }
@@ -68,8 +68,9 @@ export function numbersOf(found, query, key) {
 function ladder(found, query, key) {
   const { head, sinkShares } = found;
   const n = numbersOf(found, query, key);
-  const steps = [step("score", "q·k", `sum over ${head.width} dimensions`, exact(n.score))];
-  steps.push(step("scaled", "scaled", scaleWords(head), exact(n.scaled)));
+  const steps = page.hasScores
+    ? [step("score", "q·k", `sum over ${head.width} dimensions`, exact(n.score)), step("scaled", "scaled", scaleWords(head), exact(n.scaled))]
+    : [];
   if (n.bias !== null) {
     steps.push(step("bias", "bias", "added for the position", exact(n.bias)));
   }
@@ -93,6 +94,9 @@ function ladder(found, query, key) {
   }
   if (sinkShares[query] > 0) {
     steps.push(step("sink", "sink", "share of a learned sink, in this row", exact(sinkShares[query])));
+  }
+  if (!page.hasValues) {
+    return steps;
   }
   steps.push(step("share", "share of z", `‖weight·v‖ ${exact(n.brought)}`, percent(n.share, 4)));
   if (n.reached !== null) {
@@ -210,7 +214,7 @@ function speak(found, query, key) {
     const n = numbersOf(found, query, key);
     byId("live").textContent = `query ${query} ${page.queries[query].shown}, key ${key} ${page.keys[key].shown}: ` +
       (n.isVisible
-        ? `weight ${percent(n.weight)}, q·k ${n.score.toFixed(3)}, scaled ${n.scaled.toFixed(3)}, share of z ${percent(n.share)}`
+        ? `weight ${percent(n.weight)}${page.hasValues ? `, q·k ${n.score.toFixed(3)}, scaled ${n.scaled.toFixed(3)}, share of z ${percent(n.share)}` : ""}`
         : "masked, this query may not look at this key");
   }, 150);
 }

@@ -55,6 +55,9 @@ export function entering(head, score, i, j) {
 /** Fill one row of scores and weights; masked cells get weight 0. Returns the share of a sink. */
 export function attendRow(head, i, scores, weights, at) {
   const { nKeys, sink } = head;
+  if (head.given) {
+    return copyRow(head, i, scores, weights, at);
+  }
   let top = sink === null ? -Infinity : sink;
   for (let j = 0; j < nKeys; j++) {
     const score = dot(head, i, j);
@@ -83,6 +86,16 @@ export function attendRow(head, i, scores, weights, at) {
     weights[j] /= total;
   }
   return sinkPart / total;
+}
+
+/** Fill one row with weights that were given as they are; there are no scores behind them. */
+function copyRow({ given, most, nKeys }, i, scores, weights, at) {
+  for (let j = 0; j < nKeys; j++) {
+    const held = given[i * nKeys + j];
+    weights[at + j] = most ? (held / most) ** 2 : held;
+    scores[at + j] = NaN;
+  }
+  return 0;
 }
 
 /** Compute a whole head: scores and weights, each queries × keys, and each row's sink share. */

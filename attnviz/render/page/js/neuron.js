@@ -49,7 +49,7 @@ export function setUpNeuron() {
 export function drawNeuron() {
   const canvas = byId("neuron");
   const room = canvas.parentElement.clientWidth;
-  if (!room) {
+  if (!room || !page.hasScores) {
     return;
   }
   const { query, key } = shownCell();

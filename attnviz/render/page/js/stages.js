@@ -23,6 +23,10 @@ export function stageNames() {
   const heads = page.header.heads.length;
   const isSquare = page.sameTokens;
   const can = {
+    masked: page.hasScores,
+    scaled: page.hasScores,
+    scores: page.hasScores,
+    share: page.hasValues,
     reached: page.header.layers.every((layer) => "reach" in layer.blocks),
     mean: heads > 1,
     max: heads > 1,

@@ -41,6 +41,9 @@ const cache = new Map();
 export function openPage() {
   page.header = readHeader();
   page.numbers = new Numbers(page.header);
+  page.hasScores = page.header.holds !== "weights"; // or weights alone, as they were given
+  page.hasValues = page.hasScores && page.header.holds !== "no values";
+  document.documentElement.dataset.holds = page.header.holds ?? "all";
   page.queries = readTokens(page.header.tokens);
   page.sameTokens = page.header.key_tokens === null;
   page.keys = page.sameTokens ? page.queries : readTokens(page.header.key_tokens);
@@ -124,6 +127,10 @@ export function sinkKeys() {
 /** What each key brings into z of a query of the chosen head. */
 export function blended(query) {
   const found = attended();
+  if (!page.hasValues) {
+    const none = new Float64Array(found.head.nKeys);
+    return { brought: none, share: none, along: null, z: null };
+  }
   if (!found.blends.has(query)) {
     if (found.blends.size > 64) {
       found.blends.clear();

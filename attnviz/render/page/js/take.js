@@ -58,10 +58,10 @@ export function rowAsText() {
   const lines = Array.from(sideWeights(query, key), (_, n) => {
     const at = isSeen ? n * head.nKeys + key : query * head.nKeys + n;
     const token = isSeen ? page.queries[n] : page.keys[n];
-    return [n, plain(token.shown), scores[at], scores[at] * head.scale, weights[at]].join("\t");
+    return [n, plain(token.shown), ...(page.hasScores ? [scores[at], scores[at] * head.scale] : []), weights[at]].join("\t");
   });
   const about = `# ${headName()}, ${isSeen ? `who looks at ${key}:${plain(page.keys[key].shown)}` : `where ${query}:${plain(page.queries[query].shown)} looks`}`;
-  return [about, ["place", "token", "q·k", "scaled", "weight"].join("\t"), ...lines].join("\n");
+  return [about, ["place", "token", ...(page.hasScores ? ["q·k", "scaled"] : []), "weight"].join("\t"), ...lines].join("\n");
 }
 
 function plain(text) {
