@@ -62,6 +62,7 @@ CALLS = (
     Call("view walk", ("view", "walk", *_LAYER, "--", "{text}"), ("table", "json")),
     Call("view rollout", ("view", "rollout", *_MODEL, "--", "{text}"), ("table", "json", "csv"),
          (".json", ".png"), is_slow=True),
+    Call("show", ("show", "maps.npz"), _TABLES, (*_FILES, *_PICTURES, ".html"), takes_text=False),
     Call("page", ("page", *_LAYER, "-o", "{out}", "--", "{text}"), (), (".html",)),
     Call("compare", ("compare", *_LAYER, "--token", "0", "--", "{text}", "{text}"), _TABLES,
          (*_FILES, *_PICTURES)),
@@ -96,6 +97,9 @@ def write_world(folder: Path, *, d_model: int = 6) -> Path:
     draw = np.random.default_rng(3).standard_normal
     arrays: dict[str, Any] = {f"w_{n}": draw((d_model, 4)) for n in "qkv"}
     np.savez(folder / "layer.npz", **arrays, n_heads=np.array("2"), causal=np.array("true"))
+    maps = np.abs(draw((2, 2, 3, 3)))
+    np.savez(folder / "maps.npz", weights=maps / maps.sum(axis=-1, keepdims=True))
+    (folder / "maps.txt").write_text(f"cute {WORD} cute")
     (folder / "texts.txt").write_text("a cute bear\nreading\n")
     write_model(folder / "tiny")
     return folder

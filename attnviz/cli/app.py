@@ -13,7 +13,7 @@ from typer.main import get_command, get_group
 from attnviz.cli.command import Command, Group
 
 COMMANDS = (
-    "explain", "heatmap", "view", "page", "compare", "generate", "heads", "summary", "cost", "batch",
+    "explain", "heatmap", "view", "page", "show", "compare", "generate", "heads", "summary", "cost", "batch",
     "doctor", "weights", "model", "config",
 )  # fmt: skip
 """Modules of this folder, in the order of the help: a function of that name, or an ``app``."""

@@ -80,6 +80,33 @@ LinesOption = Annotated[
     _option(LOOK, "--file", metavar="PATH",
             help="Read one text per line from a file; - reads standard input."),
 ]  # fmt: skip
+HeldArgument = Annotated[
+    str, _argument("FILE", ".npy, .npz, .safetensors, .pt, or a folder of .npy."),
+]  # fmt: skip
+WhichViewOption = Annotated[
+    str, _option(LOOK, "--view", metavar="NAME", help="Which view: {views}.")
+]
+TokensOption = Annotated[
+    str | None,
+    _option(LOOK, "--tokens", metavar="FILE", help="A JSON list, or text with a token per line."),
+]
+KeyTokensOption = Annotated[
+    str | None,
+    _option(LOOK, "--key-tokens", metavar="FILE", help="Those along the keys, where they differ."),
+]
+IndexOption = Annotated[
+    int | None, _option(LOOK, "--index", metavar="N", help="Which text of a batch.")
+]
+HeldLayerOption = Annotated[
+    str | None, _option(LOOK, "-l", "--layer", metavar="N|A-B|all", help="Layers; all by default.")
+]
+HeldHeadOption = Annotated[
+    str | None, _option(LOOK, "-H", "--head", metavar="N|A-B|all", help="Heads; all by default.")
+]
+HeldScaleOption = Annotated[
+    float | None,
+    _option(IF, "--scale", metavar="X", help="Factor on q·k; 1/sqrt(d_k) by default."),
+]
 TokenOption = Annotated[
     list[str] | None,
     _option(LOOK, "-t", "--token", metavar="WORD|INDEX", help="Follow one query; repeatable."),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -109,7 +111,7 @@ def show(
     return Trace(
         about=About(
             row_tokens,
-            _source(name, n_layers, n_heads, n_heads, 0, 0),
+            _source(name, (maps_NHLS,), n_layers, n_heads, n_heads, 0, 0),
             _run(maps_NHLS),
             key_tokens=column_tokens,
             notices=tuple(notices),
@@ -121,6 +123,73 @@ def show(
         stages={"weights": maps_NHLS},
         visible=visible,
     )
+
+
+def show_file(
+    path: str,
+    *,
+    tokens: Sequence[str] | None = None,
+    key_tokens: Sequence[str] | None = None,
+    layer: str | None = None,
+    head: str | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    index: int | None = None,
+) -> Trace:
+    """Show attention out of a file: .npy, .npz, .safetensors, .pt or a folder of .npy.
+
+    Parameters
+    ----------
+    path
+        Maps, or q, k (and v), by the names that ``sources.held`` knows.
+    tokens, key_tokens
+        In place of those in the file or beside it.
+    layer, head
+        Numbers or ranges of those in the file; all where None.
+
+    The other parameters are those of ``show``.
+
+    Raises
+    ------
+    InputError, WeightsError, UsageError
+        A file that cannot be read, or numbers that do not fit.
+    """
+    from attnviz.runs.request import choose_heads, choose_layers
+    from attnviz.sources.held import open_held
+
+    held = open_held(path)
+    by_layer = held.arrays if held.is_numbered else _apart(held.arrays)
+    numbers = tuple(sorted(next(iter(by_layer.values()))))
+    if layer is not None:
+        numbers = choose_layers(layer, numbers, numbers[-1] + 1)
+    arrays: dict[str, Any] = {
+        kind: [values[number] for number in numbers] for kind, values in by_layer.items()
+    }
+    if "weights" not in arrays:
+        arrays |= {"scale": scale, "causal": causal}
+    elif scale is not None or causal:
+        raise UsageError(f"{held.name} holds weights: --scale and --causal are for q and k")
+    trace = show(
+        tokens=held.tokens if tokens is None else list(tokens),
+        key_tokens=held.key_tokens if key_tokens is None else list(key_tokens),
+        index=index,
+        layers=numbers,
+        name=held.name,
+        **arrays,
+    )
+    if head is None:
+        return trace
+    chosen = list(choose_heads(head, len(trace.heads)))
+    kept = {name: values[:, chosen] for name, values in trace.stages.items()}
+    return replace(trace, heads=tuple(chosen), stages=kept, visible=trace.visible[:, chosen])
+
+
+def _apart(arrays: Mapping[str, Mapping[int, Array]]) -> dict[str, Mapping[int, Array]]:
+    """Return layers by number, where one array may hold all of them."""
+    return {
+        kind: dict(enumerate(values[0])) if values[0].ndim >= 4 else values
+        for kind, values in arrays.items()
+    }
 
 
 def _from_vectors(
@@ -158,6 +227,7 @@ def _from_vectors(
     left_out = {"visible", "lse"} | (set() if v is not None else {"v", "output"})
     stages = {n: np.stack([c[n] for c in computed]) for n in computed[0] if n not in left_out}
     visible = np.stack([np.asarray(c["visible"], bool) for c in computed])
+    d_v = 0 if v is None else v_NKSF.shape[-1]
     blind = int((~visible.any(axis=-1)).sum())
     notices = [f"{blind} rows can see no key; their weights are 0"] if blind else []
     if np.isnan(q_NHLE).any() or np.isnan(k_NKSE).any():
@@ -165,7 +235,7 @@ def _from_vectors(
     return Trace(
         about=About(
             row_tokens,
-            _source(name, n_layers, n_heads, n_kv, width, 0 if v is None else v_NKSF.shape[-1]),
+            _source(name, (q_NHLE, k_NKSE, v_NKSF), n_layers, n_heads, n_kv, width, d_v),
             _run(q_NHLE),
             key_tokens=column_tokens,
             notices=tuple(notices),
@@ -329,9 +399,15 @@ def _oddities(maps: Array) -> list[str]:
     return said
 
 
-def _source(name: str, n_layers: int, n_heads: int, n_kv: int, d_k: int, d_v: int) -> SourceInfo:
+def _source(
+    name: str, arrays: Sequence[Array], n_layers: int, n_heads: int, n_kv: int, d_k: int, d_v: int
+) -> SourceInfo:
+    digest = sha256()
+    for values in arrays:
+        digest.update(f"{values.dtype}{values.shape}".encode())
+        digest.update(np.ascontiguousarray(values).data)
     return SourceInfo(
-        kind="given", name=name, sha256="", n_layers=n_layers, n_heads=n_heads, n_kv_heads=n_kv,
+        kind="given", name=name, sha256=digest.hexdigest(), n_layers=n_layers, n_heads=n_heads, n_kv_heads=n_kv,
         d_model=0, d_k=d_k, d_v=d_v,
     )  # fmt: skip
 

@@ -32,6 +32,7 @@ WRITES: dict[str, tuple[tuple[str, ...], str]] = {
     "view neuron": ((SENTENCE, "-f", "json"), "view-1"),
     "view grid": ((SENTENCE, "-w", "sample-8", "-f", "json"), "trace-1"),
     "view rollout": ((SENTENCE, "-m", "{model}", "-f", "json"), "view-1"),
+    "show": (("maps.npz", "-f", "json"), "trace-1"),
     "compare": ((*TWO, "--token", "bear", "-f", "json"), "compare-1"),
     "generate": (("A cute teddy bear", "-m", "{model}", "-n", "3", "-f", "json"), "view-1"),
     "heads": ((*TWO, "-f", "json"), "heads-1"),
@@ -86,6 +87,7 @@ def test_what_is_written_follows_its_schema(
         write_model(tmp_path / "tiny")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     numpy.savez("stranger.npz", nothing=numpy.zeros(2))
+    numpy.savez("maps.npz", weights=numpy.full((2, 3, 3), 1 / 3))
     Path("texts.txt").write_text("A cute teddy bear\nis reading\n")
     words = [word.format(model="tiny") for word in arguments]
     done = cli(*name.partition(" of ")[0].split(), *words, "-q")

@@ -68,14 +68,19 @@ def open_arrays(path: Path) -> ArrayFile:
             f"{path.resolve().name} is a folder without .npy files: wanted w_q.npy, w_k.npy, "
             f"w_v.npy; {hint}"
         )
+    return open_files(files, path.name)
+
+
+def open_files(files: Mapping[str, Path], title: str) -> ArrayFile:
+    """Open .npy files by the names of their arrays: every header is read and checked, no data."""
     entries: dict[str, Entry] = {}
     headers: dict[str, NpyHeader] = {}
     metadata: dict[str, str] = {}
     for name, file in files.items():
-        header = headers[name] = _header(file, path.name, name)
+        header = headers[name] = _header(file, title, name)
         if is_metadata(name, header):
             values = header.view(map_file(file)[header.start :])
-            metadata[name] = metadata_text(values, file=path.name, name=name)
+            metadata[name] = metadata_text(values, file=title, name=name)
         else:
             entries[name] = Entry(name, header.shape, str(header.dtype), header.size_bytes)
 
@@ -83,7 +88,7 @@ def open_arrays(path: Path) -> ArrayFile:
         data = map_file(files[name])[headers[name].start :]
         return headers[name].view(data[: headers[name].size_bytes]), entries[name].dtype
 
-    return ArrayFile(path.name, "npy", entries, metadata, stored)
+    return ArrayFile(title, "npy", entries, metadata, stored)
 
 
 def _header(file: Path, folder: str, name: str) -> NpyHeader:
