@@ -28,7 +28,10 @@ MAX_KEYS = 1000
 MAX_DOTS = 500
 # What writes, reads another text or reaches out is said on the command line, where it is seen: a
 # folder with a file of settings may come from a stranger.
-NEVER = ("dry-run", "file", "force", "help", "output", "ray-address", "report", "status", "version")
+NEVER = (
+    "dry-run", "file", "force", "help", "key-tokens", "output", "ray-address", "report", "status", "tokens",
+    "version",
+)  # fmt: skip
 TOLERANT = (("doctor",), ("config", "show"))
 """Commands that look for what is wrong: faults in settings are said there, and stop nothing."""
 _PATHS = ("font", "model", "weights", "with-model", "with-weights")

@@ -170,8 +170,8 @@ def test_a_trace_keeps_bias_cap_mask_and_keys_on_the_way_to_a_page() -> None:
     assert plain.layers[0].visible.cells is None
 
 
-@pytest.mark.parametrize("missing", ["q", "k", "v"])
-def test_a_trace_without_q_k_or_v_has_no_page(missing: str) -> None:
+@pytest.mark.parametrize("missing", ["q", "k"])
+def test_a_trace_without_q_or_k_has_no_page_of_vectors(missing: str) -> None:
     trace = trace_of(make_layer(3))
     stages = {name: values for name, values in trace.stages.items() if name != missing}
     with pytest.raises(UsageError, match="shows q and k"):
