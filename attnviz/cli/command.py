@@ -65,7 +65,13 @@ class Place:
 
         own = {f.name for f in fields(TextInput)}
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
-        return found if talk.quiet else {**found, "notify": say}
+        if talk.quiet:
+            return found
+        if self.model is None:
+            return {**found, "notify": say}
+        from attnviz.cli.progress import Progress
+
+        return {**found, "notify": say, "layers_done": Progress("layers")}
 
 
 @dataclass(frozen=True)

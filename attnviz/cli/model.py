@@ -31,7 +31,7 @@ def show(
     look: g.Look,
     talk: g.Talk,
 ) -> None:
-    """Show a model's architecture, sizes, layers, windows, tokenizer and sha256.
+    """Show a model's architecture, sizes, layers, windows, tokenizer, sha256, and what a run holds.
 
     Its weights are not loaded, and neither torch nor transformers is needed.
     """
@@ -39,8 +39,12 @@ def show(
 
     from attnviz.cli.write import choose_format, emit
     from attnviz.render.reports.model import view
+    from attnviz.sources.families.opening import held_by_a_run
     from attnviz.sources.models.card import model_card
 
     screen = look.screen()
     choose_format(target)
-    emit(view(asdict(model_card(path))), target, screen, talk)
+    card = model_card(path)
+    run_by, held_bytes = held_by_a_run(path, card.n_parameters)
+    told = {**asdict(card), "run_by": run_by, "held_bytes": held_bytes}
+    emit(view(told), target, screen, talk)

@@ -61,7 +61,7 @@ class Line:
 
 
 class Progress(Line):
-    """Call it with (done, in all): it tells the share done and the time left."""
+    """Call it with (done, in all): it tells the share done and the time left, and goes when all is done."""
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
@@ -76,6 +76,9 @@ class Progress(Line):
         if self.is_due and before < done < total:
             left = (now - started) * (total - done) / (done - before)
             self.show(f"{self._what}: {100 * done // total} %, {say_time(left)} left")
+        if done >= total:  # what comes next is another piece of work
+            self.close()
+            self._first = None
 
 
 class Meter(Line):

@@ -37,6 +37,8 @@ AUTO_MAX_CELLS = 1 << 28
 
 Notify: TypeAlias = Callable[[str], None]
 """Told one line about slow work."""
+Tell: TypeAlias = Callable[[int, int], None]
+"""Told how much of how much is done."""
 
 _AT_ONCE_CELLS = 1 << 22
 _KEPT_NUMBERS = 1 << 25
@@ -70,6 +72,7 @@ class Origin(TypedDict, total=False):
     window: int | None
     scale: str | float | None
     notify: Notify
+    layers_done: Tell | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +335,7 @@ def open_place(
     scale: str | float | None = None,
     n_tokens: int = 0,
     notify: Notify = _say_nothing,
+    layers_done: Tell | None = None,
 ) -> Place:
     """Open a layer's weights or a model, for any number of texts.
 
@@ -358,6 +362,8 @@ def open_place(
         About how long the texts are: short ones are projected by numpy.
     notify
         Told about slow first-time work.
+    layers_done
+        Told, as a model runs, how many layers of how many are done.
 
     Raises
     ------
@@ -401,6 +407,7 @@ def open_place(
         max_tokens=max_tokens,
         target=decoder_text,
         notify=notify,
+        layers_done=layers_done,
     )
     layers = choose_layers(layer, opened.layers, opened.info.n_layers)
     if opened.device.startswith("mps") and dtype == "float64":
@@ -408,12 +415,14 @@ def open_place(
     return Place(opened, layers, opened.device, dtype, what_if, notify=notify)
 
 
-def _open_model(path: str, *, engine: str, device: str, dtype: str, **how: Any) -> Source:
+def _open_model(
+    path: str, *, engine: str, device: str, dtype: str, layers_done: Tell | None = None, **how: Any
+) -> Source:
     """Open a model with whoever runs it."""
     from attnviz.sources.families.opening import try_light
 
     runs_in = "float32" if dtype == "float64" else dtype
-    light = try_light(path, engine=engine, device=device, dtype=runs_in, **how)
+    light = try_light(path, engine=engine, device=device, dtype=runs_in, tell=layers_done, **how)
     if light is not None:
         return light
     from attnviz.core.device import choose_device, choose_dtype

@@ -24,7 +24,6 @@ UNTESTED = {
     "attnviz/render/notebook.py",
     "attnviz/render/picture/draw.py",
     "attnviz/sources/confined/tokenizer_task.py",
-    "attnviz/sources/families/twin.py",
     "attnviz/sources/families/verifying.py",
     "attnviz/sources/models/capture/lazy_bias.py",
     "attnviz/sources/models/capture/lengths.py",

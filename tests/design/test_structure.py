@@ -174,7 +174,7 @@ def test_where_attention_comes_from_has_the_same_options_everywhere() -> None:
     changes = {"causal", "window", "scale"}
     assert named == set(taken) - {"n_tokens"}
     options = {field.name: field.default for field in fields(AnyPlace)}
-    assert set(options) == named - {"notify"} - changes
+    assert set(options) == named - {"notify", "layers_done"} - changes
     assert options == {name: taken[name].default for name in options}
 
 

@@ -188,7 +188,7 @@ def test_a_card_with_hybrid_layers_and_without_some_numbers() -> None:
     card: dict[str, Any] = dict.fromkeys([name for _, name in model._SIZES])
     card |= {"name": "m", "kind": "gguf", "sha256": "0", "architecture": "x", "dtypes": {"F32": 10}, "tokenizer": "",
              "tokenizer_adds": None, "files": ("a",), "layers": [asdict(layer) for layer in layers], "notices": ("odd",),
-             "n_layers": 3, "softcap": 50.5}  # fmt: skip
+             "n_layers": 3, "softcap": 50.5, "size_bytes": 40, "run_by": "nobody", "held_bytes": 20}  # fmt: skip
     out = say(model.view(card))
     for words in (
         "no attention",

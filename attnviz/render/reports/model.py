@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnviz.render.shapes import Column, Document, Label, Shape, Table, Text
+from attnviz.render.units import say_bytes
 
 _SIZES = (
     ("layers", "n_layers"),
@@ -27,7 +28,7 @@ _SIZES = (
 
 
 def view(card: Mapping[str, Any]) -> Document:
-    """Show the fields of a ``ModelCard`` as a mapping."""
+    """Show the fields of a ``ModelCard`` as a mapping, with who runs the model and what that holds."""
     sizes = tuple((what, _number(card[name])) for what, name in _SIZES if card[name] is not None)
     about = [
         ("architecture", card["architecture"]),
@@ -35,6 +36,9 @@ def view(card: Mapping[str, Any]) -> Document:
         ("tokenizer", card["tokenizer"] or "none"),
         ("it adds", card["tokenizer_adds"]),
         ("files", ", ".join(card["files"])),
+        ("run by", card["run_by"]),
+        ("a run reads", f"{say_bytes(card['size_bytes'])} of weights, once"),
+        ("it holds", f"{say_bytes(card['held_bytes'])} of them at a time"),
     ]
     shapes: list[Shape] = [
         Text((Label(card["name"]), f" · {card['kind']} · sha256 {card['sha256']}"), "title"),

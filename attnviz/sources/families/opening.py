@@ -139,6 +139,7 @@ def open_light(
     sha256 = files.sha256()
     engine, config, config_sha256 = open_engine(files, sha256, which=which)
     is_pair = config.get("model_type") in _PAIRS
+    tokenizer = open_kept(files, notify=notify)  # before the comparison, which takes seconds
     proof = kept_proof(sha256, config)
     has_library = all(importlib.util.find_spec(m) for m in ("transformers", "torch"))
     if proof is None and has_library:
@@ -159,7 +160,7 @@ def open_light(
         sha256=sha256,
         config_sha256=config_sha256,
         config=config,
-        tokenizer=open_kept(files, notify=notify),
+        tokenizer=tokenizer,
         engine=engine,
         proof=proof,
         which="encoder" if is_pair else "self",
@@ -200,6 +201,22 @@ def open_engine(
         if files.kind == "gguf":  # the library would fill it with random numbers
             raise InputError(f"{files.name}: {fault}") from fault
         raise
+
+
+def held_by_a_run(path: str | os.PathLike[str], n_parameters: int) -> tuple[str, int]:
+    """Return who would run a model on a CPU, and about how many bytes of weights are in memory at a time.
+
+    The light engine holds two layers in float32, one in use and one that is being read; the library
+    holds all ``n_parameters``. What a text itself needs comes on top. No weights are read.
+    """
+    files = find_model(path)
+    try:
+        engine, _, _ = open_engine(files, files.sha256())
+    except NotOurs as fault:
+        return f"the library: {fault}", 4 * n_parameters
+    except InputError as fault:
+        return f"nothing: {fault}", 0
+    return "the light engine", min(2 * engine.layer_bytes(), 4 * n_parameters)
 
 
 def _notices(proof: Proof | None) -> tuple[str, ...]:

@@ -39,8 +39,9 @@ def layer_norm(
 
     Ba et al. 2016, "Layer Normalization", equation (4).
     """
-    centred = x - x.mean(-1, keepdims=True)
-    y: Floats = centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(eps))
+    mean = np.full(x.shape[-1], 1 / x.shape[-1], np.float32)
+    y: Floats = x - (x @ mean)[..., None]
+    y *= (1 / np.sqrt(_square(y) + np.float32(eps)))[..., None]
     if weight is not None:
         y *= weight
     if bias is not None:
@@ -48,19 +49,25 @@ def layer_norm(
     return y
 
 
+def _square(x: Floats) -> Floats:
+    """Compute the mean of x² along the last axis; no array of squares is made."""
+    total: Floats = np.einsum("...i,...i->...", x, x)
+    return total / np.float32(x.shape[-1])
+
+
 def rms_norm(x: Floats, weight: Floats, *, eps: float) -> Floats:
     """Compute x / √(mean x² + eps) · weight along the last axis.
 
     Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation (4).
     """
-    y: Floats = x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(eps))
+    y: Floats = x * (1 / np.sqrt(_square(x) + np.float32(eps)))[..., None]
     y *= weight
     return y
 
 
 def to_heads(flat_LX: Floats, n_heads: int) -> Floats:
-    """Cut (L, heads · width), head after head, into (heads, L, width)."""
-    return np.ascontiguousarray(flat_LX.reshape(len(flat_LX), n_heads, -1).transpose(1, 0, 2))
+    """Cut (L, heads · width), head after head, into (heads, L, width); a view."""
+    return flat_LX.reshape(len(flat_LX), n_heads, -1).transpose(1, 0, 2)
 
 
 def erf(x: Floats) -> Floats:
@@ -71,14 +78,17 @@ def erf(x: Floats) -> Floats:
     >>> bool(abs(erf(np.array([1.0], np.float32))[0] - math.erf(1.0)) < 2e-7)
     True
     """
-    bounded = np.clip(x, -4, 4)
-    square = bounded * bounded
-    return bounded * _polynomial(square, _ERF_P) / _polynomial(square, _ERF_Q)
+    y: Floats = np.clip(x, -4, 4)
+    square = y * y
+    y *= _polynomial(square, _ERF_P)
+    y /= _polynomial(square, _ERF_Q)
+    return y
 
 
 def _polynomial(x: Floats, terms: tuple[float, ...]) -> Floats:
-    y = np.full_like(x, terms[0], dtype=np.float32)
-    for term in terms[1:]:
+    y: Floats = x * np.float32(terms[0])
+    y += np.float32(terms[1])
+    for term in terms[2:]:
         y *= x
         y += np.float32(term)
     return y
@@ -86,7 +96,11 @@ def _polynomial(x: Floats, terms: tuple[float, ...]) -> Floats:
 
 def gelu(x: Floats) -> Floats:
     """Compute x · Φ(x), Φ the normal distribution: Hendrycks and Gimpel 2016, "GELUs"."""
-    return x * np.float32(0.5) * (1 + erf(x * np.float32(math.sqrt(0.5))))
+    y = erf(x * np.float32(math.sqrt(0.5)))
+    y += 1
+    y *= x
+    y *= np.float32(0.5)
+    return y
 
 
 def gelu_tanh(x: Floats) -> Floats:

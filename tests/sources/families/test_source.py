@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import warnings
@@ -233,6 +234,22 @@ def test_layers_done_are_told(folder: Path) -> None:
     source = opened(folder, tell=lambda done, total: told.append((done, total)))
     source.engine.states([1, 3])
     assert told == [(1, 2), (2, 2)]
+
+
+def test_what_a_run_holds_is_told_without_reading_weights(folder: Path) -> None:
+    from attnviz.sources.families.opening import held_by_a_run
+
+    source = opened(folder)
+    assert held_by_a_run(folder, 10**9) == ("the light engine", 2 * source.engine.layer_bytes())
+    who, held = held_by_a_run(folder, 7)
+    assert (who, held) == ("the light engine", 28)  # never more than there is
+    config = json.loads((folder / "config.json").read_text())
+    other = folder.parent / "unknown"
+    shutil.copytree(folder, other)
+    (other / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}))
+    who, held = held_by_a_run(other, 7)
+    assert who.startswith("the library: ")
+    assert held == 28
 
 
 def test_verify_compares_with_the_library(folder: Path) -> None:
