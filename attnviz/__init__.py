@@ -15,6 +15,7 @@ _HOMES = {
     "rank_heads": "attnviz.api",
     "show": "attnviz.api",
     "summarize": "attnviz.api",
+    "watch": "attnviz.api",
     "Summary": "attnviz.api",
     "Trace": "attnviz.records",
     "Tokens": "attnviz.records",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from attnviz.api import rank_heads as rank_heads
     from attnviz.api import show as show
     from attnviz.api import summarize as summarize
+    from attnviz.api import watch as watch
     from attnviz.errors import AttnvizError as AttnvizError
     from attnviz.records import LayerHeads as LayerHeads
     from attnviz.records import MaskRule as MaskRule

@@ -18,6 +18,7 @@ from attnviz.runs.generate import generate as generate
 from attnviz.runs.heads import rank_heads as rank_heads
 from attnviz.runs.show import show as show
 from attnviz.runs.summarize import summarize as summarize
+from attnviz.runs.watch import watch as watch
 
 __all__ = [
     "Summary",
@@ -30,6 +31,7 @@ __all__ = [
     "rank_heads",
     "show",
     "summarize",
+    "watch",
 ]
 
 

@@ -6,9 +6,10 @@ What lives here: joining sources and core. What does not: mathematics (``core``)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -32,6 +33,7 @@ def explain(
     token: str | Sequence[str] | None = None,
     words: bool = False,
     verify: bool = False,
+    tokenizer: Any = None,
     **origin: Unpack[Origin],
 ) -> Trace:
     """Compute every number between a text and the output of its heads.
@@ -41,9 +43,10 @@ def explain(
     text
         Any string with at least one word.
     weights
-        ``random``, ``sample``, or a path to a weight file.
+        ``random``, ``sample``, a path to a weight file, or a mapping of names to arrays.
     model
-        A trained model instead: a Hugging Face folder, a place in its local cache, a GGUF file.
+        A trained model instead: a Hugging Face folder, a place in its local cache, a GGUF file. Or a
+        model of ``transformers`` in memory with its ``tokenizer``: it runs once, and is left as it was.
     attention, decoder_text
         Of an encoder-decoder: ``encoder`` (default), ``self`` or ``cross``, and the decoder's text.
     max_tokens
@@ -95,6 +98,14 @@ def explain(
     >>> trace.stages["weights"].shape
     (1, 1, 6, 6)
     """
+    model = origin.get("model")
+    if model is not None and not isinstance(model, str | os.PathLike):
+        from attnviz.runs.watch import explain_model
+
+        given = {"words": words, "verify": verify, **origin}
+        return explain_model(text, tokenizer, layer=layer, head=head, token=token, **given)
+    if tokenizer is not None:
+        raise UsageError("tokenizer goes with a model in memory: a folder or file has its own")
     run, chosen = ask(
         text, layer=layer, head=head, token=token, words=words, verify=verify, **origin
     )

@@ -55,7 +55,7 @@ class Origin(TypedDict, total=False):
     ``layer`` is not among them: some functions look at several, so each says what it takes.
     """
 
-    weights: str
+    weights: str | Mapping[str, Any]
     model: str | None
     engine: str
     attention: str | None
@@ -268,7 +268,7 @@ class Run:
 
 def open_source(
     *,
-    weights: str = "sample",
+    weights: str | Mapping[str, Any] = "sample",
     layer: str | int | None = None,
     seed: int = 0,
     d_model: int = 512,
@@ -281,7 +281,8 @@ def open_source(
 
     ``weights`` is ``sample``, ``sample-8``, ``random``, a path, or ``NAME`` or ``NAME:WHAT`` of a source
     that an installed package registers (group ``attnviz.sources``): ``open(WHAT)`` of what it
-    registers gives the ``Source``.
+    registers gives the ``Source``. A mapping of names (``w_q``, ``w_k``, …) to arrays means what a
+    file of them would.
     """
     if weights == "random":
         if layer is not None and parse_layer(layer) != 0:
@@ -300,6 +301,15 @@ def open_source(
         )
     from attnviz.sources.layers.weights import SAMPLES, open_weights
 
+    if not isinstance(weights, str):
+        return open_weights(
+            _held(weights),
+            layer=None if layer is None else parse_layer(layer),
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            seed=seed,
+            project=project,
+        )
     name, _, what = weights.partition(":")
     if weights not in SAMPLES and not os.path.exists(weights) and name in installed("sources"):
         source: Source = load("sources", name).open(what)
@@ -314,9 +324,24 @@ def open_source(
     )
 
 
+def _held(weights: Any) -> Any:
+    """Return arrays in memory as a file of arrays; strings and plain numbers are its metadata."""
+    from attnviz.runs.show import as_array
+    from attnviz.sources.layers.weights import hold_arrays
+
+    if not isinstance(weights, Mapping) or not weights:
+        raise UsageError(
+            f"weights is {type(weights).__name__}: give a name, a path, or a mapping of names to arrays"
+        )
+    plain = {name: v for name, v in weights.items() if isinstance(v, str | bool | int | float)}
+    arrays = {name: as_array(v, name) for name, v in weights.items() if name not in plain}
+    told = {n: v if isinstance(v, str) else str(v).lower() for n, v in plain.items()}
+    return hold_arrays(arrays, told)
+
+
 def open_place(
     *,
-    weights: str = "sample",
+    weights: str | Mapping[str, Any] = "sample",
     model: str | None = None,
     engine: str = "auto",
     attention: str | None = None,

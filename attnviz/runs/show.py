@@ -21,6 +21,7 @@ from attnviz.records import (
     Tokens,
     Trace,
 )  # fmt: skip
+from attnviz.rounding import worse
 
 SUM_TOLERANCE = 0.02
 """How far a row may be from 1 by the rounding of bfloat16 alone."""
@@ -197,8 +198,6 @@ def _from_vectors(
     causal: bool, mask: Any, index: int | None, layers: Sequence[int] | None,
     heads: Sequence[int] | None, name: str,
 ) -> Trace:  # fmt: skip
-    from attnviz.core import reference
-
     q_NHLE, k_NKSE = _stacked(q, "q", index), _stacked(k, "k", index)
     v_NKSF = _stacked(v, "v", index) if v is not None else np.zeros((*k_NKSE.shape[:3], 1))
     n_layers, n_heads, n_queries, width = q_NHLE.shape
@@ -213,7 +212,6 @@ def _from_vectors(
         raise UsageError(f"{n_heads} heads of q cannot share {n_kv} of k: K must divide H")
     if scale is not None and not scale > 0:
         raise UsageError(f"scale {scale} is not above 0")
-    row_tokens, column_tokens = _both(tokens, key_tokens, tokenizer, n_queries, n_keys, index=index)
     rule = MaskRule(causal=causal, cells=_mask(mask, n_heads, n_queries, n_keys))
     numbers = _numbers(layers, n_layers, "layers")
     found = [
@@ -223,29 +221,75 @@ def _from_vectors(
         )
         for q_HLE, k_KSE, v_KSF, number in zip(q_NHLE, k_NKSE, v_NKSF, numbers, strict=True)
     ]  # fmt: skip
+    return trace_of_layers(
+        found, tokens, key_tokens=key_tokens, tokenizer=tokenizer, index=index, name=name,
+        heads=heads, has_values=v is not None,
+    )  # fmt: skip
+
+
+def trace_of_layers(
+    found: Sequence[LayerHeads],
+    tokens: Any = None,
+    *,
+    key_tokens: Any = None,
+    tokenizer: Any = None,
+    index: int | None = None,
+    name: str,
+    heads: Sequence[int] | None = None,
+    has_values: bool = True,
+) -> Trace:
+    """Compute layers that somebody holds, whatever they came from.
+
+    Raises
+    ------
+    UsageError
+        Layers of different shapes, or tokens that do not fit.
+    """
+    from attnviz.core import reference
+
+    first = found[0]
+    shapes = {(layer.q.shape, layer.k.shape, layer.v.shape) for layer in found}
+    if len(shapes) > 1:
+        raise UsageError("layers of different shapes: show them one by one, layers=[0]")
+    row_tokens, column_tokens = _both(
+        tokens, key_tokens, tokenizer, first.n_queries, first.n_keys, index=index
+    )
     computed = [reference.trace_heads(layer) for layer in found]
-    left_out = {"visible", "lse"} | (set() if v is not None else {"v", "output"})
-    stages = {n: np.stack([c[n] for c in computed]) for n in computed[0] if n not in left_out}
+    left_out = {"visible", "lse"} | (set() if has_values else {"v", "output"})
+    names = [n for n in computed[0] if n not in left_out and all(n in c for c in computed)]
+    stages = {n: np.stack([c[n] for c in computed]) for n in names}
     visible = np.stack([np.asarray(c["visible"], bool) for c in computed])
-    d_v = 0 if v is None else v_NKSF.shape[-1]
     blind = int((~visible.any(axis=-1)).sum())
     notices = [f"{blind} rows can see no key; their weights are 0"] if blind else []
-    if np.isnan(q_NHLE).any() or np.isnan(k_NKSE).any():
-        notices.append("q or k holds NaN: the weights of its rows or columns are NaN")
+    arrays = [np.asarray(part) for layer in found for part in (layer.q, layer.k, layer.v)]
+    if any(np.isnan(part).any() for part in arrays):
+        notices.append("q, k or v holds NaN: what follows from them is NaN")
+    checks = {}
+    if all(layer.own_output is not None for layer in found):
+        checks["parity"] = worse(*(
+            float(np.abs(np.asarray(layer.own_output) - c["output"]).max())
+            / max(1.0, float(np.abs(c["output"]).max()))
+            for layer, c in zip(found, computed, strict=True)
+        ))  # fmt: skip
+    d_v = first.d_v if has_values else 0
+    sizes = len(found), first.n_heads, first.n_kv_heads, first.d_k, d_v
+    sinks = [layer.sinks is not None for layer in found]
     return Trace(
         about=About(
             row_tokens,
-            _source(name, (q_NHLE, k_NKSE, v_NKSF), n_layers, n_heads, n_kv, width, d_v),
-            _run(q_NHLE),
+            _source(name, arrays, *sizes),
+            _run(np.asarray(first.q)),
             key_tokens=column_tokens,
+            checks=checks,
             notices=tuple(notices),
         ),
-        layers=numbers,
-        heads=_numbers(heads, n_heads, "heads"),
-        scale=tuple(layer.scale for layer in found),
-        softcap=(None,) * n_layers,
+        layers=tuple(layer.layer for layer in found),
+        heads=_numbers(heads, first.n_heads, "heads"),
+        scale=tuple(float(layer.scale) for layer in found),
+        softcap=tuple(layer.softcap for layer in found),
         stages=stages,
         visible=visible,
+        sink_share=1 - stages["weights"].sum(axis=-1) if any(sinks) else None,
     )
 
 

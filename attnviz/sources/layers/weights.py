@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,8 +51,19 @@ def resolve(spec: str) -> Path:
     return sample_folder() / SAMPLES[spec] if spec in SAMPLES else Path(spec)
 
 
+def hold_arrays(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> ArrayFile:
+    """Return arrays in memory as a file of arrays, so that they mean what a file of them would."""
+    entries = {
+        name: Entry(name, values.shape, str(values.dtype), values.nbytes)
+        for name, values in arrays.items()
+    }
+    return ArrayFile(
+        "arrays", "npz", entries, metadata, lambda name: (arrays[name], entries[name].dtype)
+    )
+
+
 def open_weights(
-    spec: str,
+    spec: str | ArrayFile,
     *,
     layer: int | None = None,
     n_heads: int | None = None,
@@ -58,14 +71,22 @@ def open_weights(
     seed: int = 0,
     project: Project,
 ) -> LayerSource:
-    """Open a bundled sample or a weight file.
+    """Open a bundled sample, a weight file, or arrays in memory.
 
     Raises
     ------
     InputError, WeightsError
         The file or its tokenizer cannot be read, or holds no layer.
     """
-    loaded = load_layer(resolve(spec), layer=layer, n_heads=n_heads, n_kv_heads=n_kv_heads)
+    if isinstance(spec, ArrayFile):
+        total = hashlib.sha256()
+        for name in sorted(spec.entries):
+            values = spec.read(name)
+            total.update(f"{name}{values.dtype}{values.shape}".encode() + values.tobytes())
+        nowhere = Path(os.devnull) / spec.name  # nothing lies beside it
+        loaded = load_opened(spec, nowhere, total.hexdigest(), layer, n_heads, n_kv_heads)
+    else:
+        loaded = load_layer(resolve(spec), layer=layer, n_heads=n_heads, n_kv_heads=n_kv_heads)
     vocabulary, about = _open_vocabulary(loaded)
     found = loaded.layer
     notices = loaded.notices
@@ -78,10 +99,10 @@ def open_weights(
             *notices,
             f"{loaded.name} has no embedding: x is drawn from the word and seed {seed}",
         )
-    is_sample = spec in SAMPLES
+    is_sample = isinstance(spec, str) and spec in SAMPLES
     info = SourceInfo(
         kind="trained sample" if is_sample else "weight file",
-        name=spec if is_sample else loaded.name,
+        name=str(spec) if is_sample else loaded.name,
         sha256=loaded.sha256,
         n_layers=loaded.n_layers,
         n_heads=found.n_heads,
