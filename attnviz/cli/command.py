@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from attnviz.cli import options as o
 from attnviz.cli.completion import completer, describe
+from attnviz.cli.rules import check_effects
 from attnviz.errors import AttnvizError, UsageError
 
 if TYPE_CHECKING:
@@ -225,6 +226,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             raise
 
     def run(given: dict[str, Any]) -> None:
+        on_line = [n for n in given if _is_on_the_line(given["context"], n)]
+        if on_line:
+            check_effects(on_line, given)
         for prefix in ("", "with_"):
             if f"{prefix}head" in given and f"{prefix}layer" in given:
                 read_head(given, prefix)
@@ -237,6 +241,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     spread.__annotations__ = {p.name: p.annotation for p in parameters}
     return spread
+
+
+def _is_on_the_line(context: Any, name: str) -> bool:
+    """True of an option that was typed, not set by a file or a variable."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _furnish(name: str, hint: Any, panel: str | None) -> None:

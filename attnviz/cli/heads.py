@@ -19,7 +19,7 @@ def heads(
     file: o.LinesOption = None,
     place: g.AnyPlace,
     pattern: o.PatternOption = None,
-    top: o.TopOption = 3,
+    top: o.TopOption = None,
     no_sinks: o.NoSinksOption = False,
     target: g.Target,
     picture: g.Picture,

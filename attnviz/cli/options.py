@@ -175,7 +175,12 @@ PatternOption = Annotated[
     _option(LOOK, "--pattern", metavar="NAME",
             help=f"Rank and map by one pattern: {_listed('patterns')}."),
 ]  # fmt: skip
-TopOption = Annotated[int, _option(LOOK, "--top", min=1, help="Heads listed per pattern.")]
+TopOption = Annotated[
+    int | None,
+    _option(
+        LOOK, "--top", min=1, metavar="N", help="Heads listed per pattern: 3; 20 with --pattern."
+    ),
+]
 AlignOption = Annotated[
     str,
     _option(LOOK, "--align", metavar="word|position",

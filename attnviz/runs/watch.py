@@ -107,9 +107,9 @@ def watch(model: Any, layers: Sequence[int] | None = None) -> Iterator[Seen]:
     layers
         Keep only these, numbered in the order in which they are first called.
 
-    Yields
-    ------
-    Seen
+    Returns
+    -------
+    Seen, for the block
         ``seen.show(tokens)`` is a Trace; ``checks["parity"]`` compares with the model's own output.
 
     Raises

@@ -45,8 +45,9 @@ def test_R5_a_pipe_gets_every_number_unwrapped() -> None:
 )
 def test_R1_R3_hostile_tokens_print_safely(cli: Cli, format_name: str) -> None:
     text = " ".join(word for word in HOSTILE if word != "\udce9")
+    width = ("--width", "60") if format_name in ("table", "plain", "markdown") else ()
     started = time.monotonic()
-    done = cli("explain", text, *RANDOM, "-f", format_name, "--width", "60")
+    done = cli("explain", text, *RANDOM, "-f", format_name, *width)
     assert done.code == 0
     assert time.monotonic() - started < 10
     allowed = "\n\r" if format_name == "csv" else "\n"

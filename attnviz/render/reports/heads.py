@@ -17,7 +17,7 @@ from attnviz.render.views.walk import checks_line, headline
 from attnviz.rounding import by_size
 
 NAMES = tuple(PATTERNS)
-N_TOP = 3
+N_TOP, N_TOP_OF_ONE = 3, 20
 CLEAR = 0.2
 """A head is named after a pattern from this excess on, if its interval leaves the null."""
 SECOND = 0.6
@@ -36,7 +36,7 @@ DATA_COLUMNS = (
 )  # fmt: skip
 
 
-def view(report: HeadReport, *, pattern: str | None = None, top: int = N_TOP) -> Document:
+def view(report: HeadReport, *, pattern: str | None = None, top: int | None = None) -> Document:
     """Rank heads by every pattern, or by one, and show on a map what each does most.
 
     Parameters
@@ -44,7 +44,7 @@ def view(report: HeadReport, *, pattern: str | None = None, top: int = N_TOP) ->
     pattern
         Rank and map all heads by this one alone.
     top
-        How many heads of each pattern are listed.
+        How many heads of each pattern are listed: 3, or 20 of one pattern, where None.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def view(report: HeadReport, *, pattern: str | None = None, top: int = N_TOP) ->
         raise UsageError(no_such_choice("pattern", pattern, report.patterns))
     shapes: list[Shape] = [headline(report), _about(report)]
     names = report.patterns if pattern is None else (pattern,)
-    shapes.append(_ranking(report, names, top if pattern is None else max(top, 20)))
+    shapes.append(_ranking(report, names, top or (N_TOP if pattern is None else N_TOP_OF_ONE)))
     shapes.append(_map_of_names(report) if pattern is None else _map_of_one(report, pattern))
     shapes.extend(_words(report, names))
     if report.checks:
