@@ -103,11 +103,27 @@ def test_there_are_at_least_300_points(n_calls: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_every_third_point(
+    place: Path, request_of: Request, clean: dict[str, bytes], n_calls: int, kind: str
+) -> None:
+    check_points(
+        range(1 + list(KINDS).index(kind) % 3, n_calls + 1, 3), place, request_of, clean, kind
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_point(
     place: Path, request_of: Request, clean: dict[str, bytes], n_calls: int, kind: str
 ) -> None:
+    check_points(range(1, n_calls + 1), place, request_of, clean, kind)
+
+
+def check_points(
+    points: range, place: Path, request_of: Request, clean: dict[str, bytes], kind: str
+) -> None:
     outcomes: dict[int, int] = {}
-    for at in range(1, n_calls + 1):
+    for at in points:
         folder = place / "broken"
 
         def broken(at: int = at, folder: Path = folder) -> None:

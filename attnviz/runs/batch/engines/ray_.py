@@ -44,6 +44,7 @@ class Ray:
     def __init__(self, ray: Any, work: Work, staffing: Staffing) -> None:
         self._ray, self._work, self._staffing = ray, work, staffing
         self._actors: list[Any] = []
+        self._opened: Any = None
         self._is_ours = False
 
     def open(self) -> Opened:
@@ -59,16 +60,15 @@ class Ray:
                 continue
             if isinstance(found, Refused):
                 raise found.error()
-            self._actors.append(actor)
             assert isinstance(found, Opened)
+            self._opened = actor
             return found
         raise AssertionError
 
     def run(self, jobs: Iterator[Job]) -> Iterator[Result]:
         """Give every actor one job at a time; a shard whose actor died is tried again."""
         wanted = self._staffing.workers or self._room()
-        self._actors += [self._hire() for _ in range(wanted - len(self._actors))]
-        idle = list(self._actors)
+        idle = [self._opened, *(self._hire() for _ in range(wanted - 1))]
         again: list[Case] = []
         busy: dict[Any, tuple[Any, Case, Job]] = {}
         is_over = False
@@ -144,7 +144,9 @@ class Ray:
         gpus = {"num_gpus": 1} if self._wants_gpu() else {}
         threads = self._work.threads
         kind = self._ray.remote(num_cpus=threads, max_restarts=0, **gpus)(_Actor)
-        return kind.remote(self._work)
+        actor = kind.remote(self._work)
+        self._actors.append(actor)  # every one is let go at the end, replacements too
+        return actor
 
     def _note(self, case: Case, asked: Job, fault: Exception) -> None:
         """Blame the texts of a job; a first death of a whole shard may be the node's."""
